@@ -1,0 +1,242 @@
+"""The records of a journal: one `Run`, then one `Cell` after the other. A cell's status decides which fields it has.
+
+    ok            samples or numerics (or both); no sentence
+    anything else a sentence that says why; never a number
+
+Records know how to become JSON and how to come back; a record that breaks a rule raises ValueError when it is made, so
+neither the sweep can write one nor a reader be handed one. All durations are seconds. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SCHEMA = 1
+"""Version of the record layout. A reader refuses another one by name."""
+PROTOCOL = "1"
+"""Version of the way things are measured: asv's benchmark `version`. Another one starts a new history."""
+
+Status = Literal["ok", "unsupported", "skipped", "oom", "timeout", "failed", "crashed"]
+STATUSES = ("ok", "unsupported", "skipped", "oom", "timeout", "failed", "crashed")
+SUITES = ("latency", "numerics", "host")
+HOW = re.compile(r"gpu|cpu|(emulated|static):sm_\d+[af]?")
+CELL_ID = re.compile(r"[A-Za-z0-9_.+:-]+(/[A-Za-z0-9_.+:-]+)+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What a run ran on. None: not there, or not known."""
+
+    device: str
+    """Product name of the GPU, or of the CPU where there is none."""
+    arch: str
+    """Name in impls.arch: "sm_90a", "cpu"."""
+    platform: str
+    """Operating system and machine, e.g. "linux-x86_64"."""
+    python: str
+    numpy: str
+    torch: str
+    triton: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    ptxas: str | None = None
+    nvrtc: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """First line of a journal: what was run, of what, on what."""
+
+    command: str
+    commit: str
+    """Full hash, or "unknown" outside git."""
+    source: str
+    """SHA-256 of impls/ and benchmarks/, see benchmarks.source."""
+    machine: str
+    """Folder name below results/: a GPU model ("nvidia-h200"), "cpu-x86_64", "static", "emulated"."""
+    started: str
+    """UTC, ISO 8601 to the second."""
+    environment: Environment
+    ceilings: Mapping[str, float] = field(default_factory=dict)
+    """Measured limits of the device, e.g. copy_bytes_per_s; empty without a GPU."""
+    schema: int = SCHEMA
+    protocol: str = PROTOCOL
+
+    def __post_init__(self) -> None:
+        if self.schema != SCHEMA:
+            raise ValueError(f"journal schema {self.schema} is not {SCHEMA}, the one this version reads.")
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", self.machine):
+            raise ValueError(f"machine {self.machine!r} is not a plain folder name.")
+        if not re.fullmatch(r"[0-9a-f]{40}|unknown", self.commit):
+            raise ValueError(f"commit {self.commit!r} is not a full hash.")
+        _finite("ceilings", self.ceilings.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numerics:
+    """Errors of one implementation on one case. Lower is better, except magnitude_ratio and cosine, which should be 1."""
+
+    error_over_bound: float
+    """Largest componentwise kernel error over its derived bound; above 1 is a failure."""
+    relative_l2: float
+    """Kernel error: ||out - ref|| / ||ref||, float64 reference on the dequantised operands with the declared roundings."""
+    largest_row_error: float
+    """Largest over rows and heads of ||out - ref|| / ||ref|| of that row."""
+    magnitude_ratio: float
+    """||out|| / ||ref||."""
+    lse_error: float
+    """Largest |lse - ref| over rows that see a key."""
+    cosine: float
+    quantisation_relative_l2: float | None = None
+    """Against float64 attention on the original tensors; None where the case has none."""
+    nan_count: int = 0
+    inf_count: int = 0
+    verdict: str = "pass"
+    """The word pass, or the sentence that says which check failed."""
+
+    def __post_init__(self) -> None:
+        # A broken implementation may return NaN; the counts and the verdict say so, and the errors are then Inf.
+        if not isinstance(self.nan_count, int) or not isinstance(self.inf_count, int):
+            raise ValueError("nan_count and inf_count are whole numbers.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One measured, failed or refused cell.
+
+    `id` is workload/implementation/parameters, e.g. decode/a4q/d128/kv131072 or numerics/triton/causal.
+    """
+
+    id: str
+    suite: str
+    """One of SUITES."""
+    how: str
+    """"gpu", "cpu", "emulated:<arch>" or "static:<arch>"."""
+    status: Status
+    sentence: str | None = None
+    series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Samples in seconds by series name ("latency", "call", "pack"), in the order they were taken."""
+    clocks: tuple[int, ...] = ()
+    """SM clock in MHz beside each latency sample; empty without a GPU."""
+    numerics: Numerics | None = None
+    launch_identity: str | None = None
+    """Hash over cubins, geometry and scalar arguments of the launches, with the driver version."""
+    plan: Mapping[str, int | str] = field(default_factory=dict)
+    """What the planner decided."""
+    prepare_seconds: float | None = None
+    compile_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if not CELL_ID.fullmatch(self.id):
+            raise ValueError(f"cell id {self.id!r} is not workload/implementation/parameters.")
+        if self.status not in STATUSES:
+            raise ValueError(f"cell {self.id}: unknown status {self.status!r}.")
+        if self.suite not in SUITES or not HOW.fullmatch(self.how):
+            raise ValueError(f"cell {self.id}: suite {self.suite!r} or how {self.how!r} is not known.")
+        measured = bool(self.series) or self.numerics is not None
+        if self.status == "ok" and (not measured or self.sentence is not None):
+            raise ValueError(f"cell {self.id} is ok, so it needs a measurement and no sentence.")
+        if self.status != "ok" and (measured or not self.sentence):
+            raise ValueError(f"cell {self.id} is {self.status}, so it needs a sentence and no measurement.")
+        for name, samples in self.series.items():
+            if not samples:
+                raise ValueError(f"cell {self.id}: series {name} has no samples.")
+            _finite(f"cell {self.id}: series {name}", samples)
+
+    @property
+    def workload(self) -> str:
+        return self.id.split("/")[0]
+
+    @property
+    def impl(self) -> str:
+        return self.id.split("/")[1]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(self.id.split("/")[2:])
+
+
+def to_json(record: Run | Cell) -> dict[str, Any]:
+    """The record as JSON data: `kind` first, fields at their default left out, Inf and NaN as strings."""
+    kind = "run" if isinstance(record, Run) else "cell"
+    return {"kind": kind, **_dump(record)}
+
+
+def from_json(data: Mapping[str, Any]) -> Run | Cell:
+    """The record that `data` states. Raises ValueError, in one sentence, if it states none."""
+    if not isinstance(data, Mapping):
+        raise ValueError(f"a record is a JSON object, not {type(data).__name__}.")
+    rest = dict(data)
+    kind = rest.pop("kind", None)
+    try:
+        if kind == "run":
+            return _load(Run, rest, {"environment": Environment})
+        if kind == "cell":
+            return _load(Cell, rest, {"numerics": Numerics})
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"a {kind} record has wrong fields: {error}.") from error
+    raise ValueError(f"a record's kind is run or cell, not {kind!r}.")
+
+
+def _dump(record: Any) -> dict[str, Any]:
+    data = {}
+    for spec in dataclasses.fields(record):
+        value = getattr(record, spec.name)
+        default = spec.default_factory() if spec.default_factory is not dataclasses.MISSING else spec.default
+        if value == default and spec.name not in ("schema", "protocol"):
+            continue
+        if dataclasses.is_dataclass(value):
+            value = _dump(value)
+        elif isinstance(value, float) and not math.isfinite(value):
+            value = repr(value)  # "inf", "nan": JSON has no such numbers
+        elif isinstance(value, Mapping):
+            value = {k: list(v) if isinstance(v, tuple) else v for k, v in value.items()}
+        elif isinstance(value, tuple):
+            value = list(value)
+        data[spec.name] = value
+    return data
+
+
+def _load(record_type: type, data: dict[str, Any], nested: Mapping[str, type]) -> Any:
+    values = dict(data)
+    for spec in dataclasses.fields(record_type):
+        if spec.name not in values:
+            continue
+        value = values[spec.name]
+        if spec.name in nested and value is not None:
+            value = _load(nested[spec.name], value, {})
+        elif str(spec.type).startswith("float") and isinstance(value, str):
+            value = float(value)
+        elif spec.name == "series":
+            value = {k: tuple(float(x) for x in v) for k, v in value.items()}
+        elif str(spec.type).startswith("tuple"):
+            value = tuple(value)
+        _check_type(spec.name, str(spec.type), value)
+        values[spec.name] = value
+    return record_type(**values)
+
+
+def _check_type(name: str, annotation: str, value: Any) -> None:
+    """Plain types only; what is nested is checked by its own record."""
+    if value is None and "None" in annotation:
+        return
+    wanted: dict[str, type | tuple[type, ...]] = {
+        "str": str,
+        "int": int,
+        "float": (int, float),
+        "Mapping": Mapping,
+        "tuple": tuple,
+    }
+    kind = wanted.get(annotation.split("[")[0].split(" ")[0])
+    if kind is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        raise ValueError(f"field {name} should be {annotation}, not {value!r:.60}.")
+
+
+def _finite(what: str, numbers: Any) -> None:
+    if not all(isinstance(x, (int, float)) and math.isfinite(x) and x >= 0 for x in numbers):
+        raise ValueError(f"{what}: samples must be finite, non-negative numbers.")

@@ -1,0 +1,1 @@
+"""Results made into static HTML pages that work offline."""

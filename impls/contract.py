@@ -1,0 +1,278 @@
+"""The contract between the operation and whoever implements it.
+
+Four steps, the same for every implementation and timed apart:
+
+    plan   = implementation.plan(problem, arch)      kernels compiled, tiles, splits, workspace: no data, no GPU
+    cache  = plan.pack(k4, v4)                       optional re-layout of the NVFP4 tensors
+    runner = plan.bind(q, cache, out=out, lse=lse)   pointers and workspace fixed: no launch
+    runner()                                         launches on torch's current stream: no allocation, no synchronisation
+
+`runner()` does everything that depends on the contents of q, `kv_lens` or `block_table`, so it stays right when these
+change between replays of a captured graph.
+
+Shapes, with B sequences, Hq query heads, Hkv key-value heads, Sq queries, Sk cached tokens, D and Dv head dims:
+
+    q    [B, Hq, Sq, D]  bfloat16 or float16         out  [B, Hq, Sq, Dv]  as q
+    k4   of [B, Hkv, Sk, D]                          lse  [B, Hq, Sq]      float32, natural log, -inf where no key is seen
+    v4   of [B, Hkv, Sk, Dv]                         kv_lens [B] int32     tokens of each sequence, at most Sk
+
+A paged cache holds pages of `page_size` tokens in place of sequences: `HND` pages are k4 of [pages, Hkv, page_size, D],
+`NHD` pages are k4 of [pages, page_size, Hkv, D]; block_table [B, max_pages] int32 names the pages of each sequence in order.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import torch
+
+    from impls.arch import Arch
+    from impls.nvfp4 import NVFP4Tensor
+
+DTYPES = ("bfloat16", "float16")
+
+
+class Unsupported(ValueError):
+    """An implementation cannot do a problem on an architecture; the message is the sentence `why_not` gives."""
+
+
+@dataclass(frozen=True)
+class Dense:
+    """K and V are [B, Hkv, Sk, D], any strides on the outer axes."""
+
+
+@dataclass(frozen=True)
+class Paged:
+    """K and V are pages of `page_size` tokens, found through a block table."""
+
+    page_size: int
+    order: Literal["HND", "NHD"] = "HND"
+
+    def __post_init__(self) -> None:
+        if self.page_size < 16 or self.page_size % 16:
+            raise ValueError(f"page_size must be a positive multiple of 16, not {self.page_size}.")
+        if self.order not in ("HND", "NHD"):
+            raise ValueError(f"the order of a page is HND or NHD, not {self.order!r}.")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One attention problem, without its data. Raises ValueError with one sentence when it makes no sense."""
+
+    batch: int
+    q_heads: int
+    kv_heads: int
+    q_len: int
+    kv_len: int
+    """Cached tokens per sequence; with `kv_lens` or pages, the largest number there may be."""
+    head_dim: int
+    v_head_dim: int
+    causal: bool = True
+    """Query i sees keys j <= i + (tokens of its sequence) - q_len."""
+    window: int | None = None
+    """Only the last `window` visible keys are seen."""
+    scale: float | None = None
+    """Multiplies q @ k; 1 / sqrt(head_dim) where left out."""
+    dtype: str = "bfloat16"
+    v_block_axis: int = -1
+    """Axis that V's blocks run along: -1 head dim, -2 tokens."""
+    layout: Dense | Paged = Dense()
+    ragged: bool = False
+    """Sequences have lengths of their own, given by `kv_lens` at run time."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "q_heads", "kv_heads", "q_len", "head_dim", "v_head_dim"):
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
+        _require(self.kv_len >= 0, f"kv_len must not be negative, and is {self.kv_len}")
+        for name in ("head_dim", "v_head_dim"):
+            _require(
+                getattr(self, name) % 16 == 0,
+                f"{name} must be a multiple of 16 (an NVFP4 block), not {getattr(self, name)}",
+            )
+        _require(
+            self.q_heads % self.kv_heads == 0,
+            f"q_heads must be a multiple of kv_heads, and {self.q_heads} is not one of {self.kv_heads}",
+        )
+        _require(self.window is None or self.window >= 1, f"window must be at least 1, not {self.window}")
+        _require(
+            self.scale is None or (math.isfinite(self.scale) and self.scale > 0),
+            f"scale must be a positive finite number, not {self.scale}",
+        )
+        _require(self.dtype in DTYPES, f"q must be one of {', '.join(DTYPES)}, not {self.dtype}")
+        _require(self.v_block_axis in (-1, -2), f"v_block_axis is -1 (head dim) or -2 (tokens), not {self.v_block_axis}")
+
+    @property
+    def softmax_scale(self) -> float:
+        return self.head_dim**-0.5 if self.scale is None else self.scale
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one key-value head."""
+        return self.q_heads // self.kv_heads
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of NVFP4 K and V that a full pass over the cache reads: 9 bytes per block of 16 values."""
+        return self.batch * self.kv_heads * self.kv_len * (self.head_dim + self.v_head_dim) * 9 // 16
+
+
+def _require(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise ValueError(f"{sentence}.")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The data of one problem, checked against it by `impls.validation`."""
+
+    q: torch.Tensor
+    k4: NVFP4Tensor
+    v4: NVFP4Tensor
+    kv_lens: torch.Tensor | None = None
+    block_table: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a runner writes."""
+
+    out: torch.Tensor
+    """[B, Hq, Sq, Dv], q's dtype."""
+    lse: torch.Tensor
+    """[B, Hq, Sq] float32, natural log of the sum of exp(scale * q @ k)."""
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """A rounding that an implementation adds to the exact operation on one operand.
+
+    `name` is "exact", "bfloat16", "float16", "float8_e4m3" or "nvfp4". The reference executes it for q, k and v;
+    for p, the softmax numerators relative to some running maximum, it enters the error bound as `unit_roundoff`.
+    """
+
+    name: str = "exact"
+
+    @property
+    def unit_roundoff(self) -> float:
+        """Largest relative error of one rounding to nearest: 2^-p for p significant bits."""
+        return {"exact": 0.0, "bfloat16": 2.0**-8, "float16": 2.0**-11, "float8_e4m3": 2.0**-4, "nvfp4": 2.0**-2}[self.name]
+
+
+EXACT = Rounding()
+Rounds = Mapping[Literal["q", "k", "v", "p"], Rounding]
+"""Operands left out are exact."""
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A kernel argument passed by value."""
+
+    kind: Literal["i32", "i64", "f32"]
+    value: float
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: the artefact that is timed, inspected and emulated."""
+
+    ptx: str
+    cubin: bytes
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    args: tuple[torch.Tensor | Scalar | None, ...]
+    """In the order of the entry's parameters; None is a null pointer."""
+    cluster: tuple[int, int, int] = (1, 1, 1)
+
+
+@dataclass(frozen=True)
+class Cache:
+    """K and V as a plan wants them; by default the NVFP4 tensors themselves."""
+
+    k4: NVFP4Tensor
+    v4: NVFP4Tensor
+    extra: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """What `pack` added."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that stay on the device for this cache."""
+        return self.k4.nbytes + self.v4.nbytes + sum(t.numel() * t.element_size() for t in self.extra.values())
+
+
+class Runner(ABC):
+    """A bound problem: call it as often as you like, also under graph capture."""
+
+    output: Output
+
+    @abstractmethod
+    def __call__(self) -> None:
+        """Launch on torch's current stream; allocates nothing, waits for nothing."""
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The kernels a call launches, in order; empty for implementations made of torch calls."""
+        return ()
+
+
+class Plan(ABC):
+    """A problem prepared for one architecture."""
+
+    problem: Problem
+    arch: Arch
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Device memory that `bind` allocates besides the outputs."""
+        return 0
+
+    def describe(self) -> dict[str, int | str]:
+        """Tiles, splits and whatever else the planner decided, for records and pages."""
+        return {}
+
+    def pack(self, k4: NVFP4Tensor, v4: NVFP4Tensor) -> Cache:
+        """Re-lay the cache out; at most 1.1 x the NVFP4 bytes unless the implementation declares more."""
+        return Cache(k4, v4)
+
+    @abstractmethod
+    def bind(
+        self,
+        q: torch.Tensor,
+        cache: Cache,
+        *,
+        out: torch.Tensor | None = None,
+        lse: torch.Tensor | None = None,
+        kv_lens: torch.Tensor | None = None,
+        block_table: torch.Tensor | None = None,
+    ) -> Runner:
+        """Fix the tensors. Outputs not given are allocated here. Raises ValueError on tensors that are not the problem's."""
+
+
+class Implementation(ABC):
+    """One way to compute NVFP4 attention. Importing its module imports neither torch nor triton."""
+
+    name: str
+    summary: str
+    """One line for tables."""
+
+    @abstractmethod
+    def why_not(self, problem: Problem, arch: Arch) -> str | None:
+        """None if it can do `problem` on `arch`, else one sentence that says why not."""
+
+    @abstractmethod
+    def plan(self, problem: Problem, arch: Arch) -> Plan:
+        """Prepare `problem`. Called only where `why_not` is None."""
+
+    def rounds(self, problem: Problem) -> Rounds:
+        """What it rounds beyond the exact operation on the dequantised values."""
+        return {}
+
+    def accumulator_chain(self, problem: Problem) -> int:
+        """Tokens that one float32 accumulator of P @ V sums before it is merged: n_acc of the error bound."""
+        return max(problem.kv_len, 1)

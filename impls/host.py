@@ -1,0 +1,43 @@
+"""What this machine has: the architecture behind a torch device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from impls.arch import CPU, Arch, of_capability
+
+if TYPE_CHECKING:
+    import torch
+
+
+def arch_of(device: torch.device | str) -> Arch:
+    """The architecture of a torch device. Raises ValueError for a GPU that is not in `impls.arch`."""
+    import torch
+
+    device = torch.device(device)
+    if device.type == "cpu":
+        return CPU
+    if device.type != "cuda":
+        raise ValueError(f"tensors must be on a CUDA device or the CPU, not on {device}.")
+    capability = torch.cuda.get_device_capability(device)
+    arch = of_capability(*capability)
+    if arch is None:
+        raise ValueError(
+            f"the GPU {torch.cuda.get_device_name(device)} has compute capability {capability}, which impls/arch.py does not list."
+        )
+    return arch
+
+
+def gpu_here() -> tuple[Arch | None, str | None]:
+    """(the architecture of GPU 0, None), or (None, one sentence that says why no GPU can be used)."""
+    import torch
+
+    if torch.version.cuda is None:
+        return None, "this build of torch has no CUDA support."
+    try:
+        if not torch.cuda.is_available():
+            return None, "torch sees no CUDA GPU here."
+        torch.zeros(1, device="cuda").item()
+        return arch_of("cuda"), None
+    except (RuntimeError, AssertionError, ValueError) as error:
+        return None, f"the GPU cannot be used: {str(error).splitlines()[0]}"

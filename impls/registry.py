@@ -1,0 +1,92 @@
+"""The list of implementations, and how one from outside joins it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from impls.arch import Arch, find
+from impls.contract import Implementation, Plan, Problem, Unsupported
+
+ENTRY_POINT_GROUP = "nvfp4_attention.implementations"
+
+BUILT_IN = {
+    "torch-reference-bf16": "impls.torch_reference:TorchReference",
+    "triton": "impls.triton:TritonAttention",
+}
+
+
+def implementations() -> dict[str, Implementation]:
+    """{name: implementation}: the built-in ones, then those of installed packages (entry points).
+
+    An installed one that cannot be loaded is listed all the same, and its `why_not` says what went wrong.
+    Raises ValueError when two share a name.
+    """
+    found = {name: _load(place) for name, place in BUILT_IN.items()}
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        if entry.name in found:
+            raise ValueError(f"two implementations are called {entry.name!r}; the second comes from {entry.value}.")
+        try:
+            found[entry.name] = _load(entry.value)
+        except ValueError as error:
+            found[entry.name] = _Unloadable(entry.name, str(error))
+    return found
+
+
+def implementation(name: str) -> Implementation:
+    """The implementation called `name`, or the one at `path/to/file.py:Class`. Raises ValueError if there is none."""
+    if ".py:" in name:
+        return _load(name)
+    found = implementations()
+    if name not in found:
+        raise ValueError(
+            f"unknown implementation {name!r}; there are {', '.join(found)}, or name one as path/to/file.py:Class."
+        )
+    return found[name]
+
+
+def why_not(name: str, problem: Problem, arch: Arch | str) -> str | None:
+    """None if implementation `name` can do `problem` on `arch`, else one sentence."""
+    return implementation(name).why_not(problem, find(arch) if isinstance(arch, str) else arch)
+
+
+class _Unloadable(Implementation):
+    """Stands for an installed implementation whose module does not import."""
+
+    summary = "installed, but cannot be loaded"
+
+    def __init__(self, name: str, sentence: str) -> None:
+        self.name = name
+        self.sentence = sentence
+
+    def why_not(self, problem: Problem, arch: Arch) -> str | None:
+        return self.sentence
+
+    def plan(self, problem: Problem, arch: Arch) -> Plan:
+        raise Unsupported(self.sentence)
+
+
+def _load(place: str) -> Implementation:
+    """The implementation at "package.module:Class" or "path/to/file.py:Class"."""
+    source, _, attribute = place.rpartition(":")
+    try:
+        module = _import_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
+        made = getattr(module, attribute)()
+    except Exception as error:
+        raise ValueError(f"cannot load implementation {place}: {type(error).__name__}: {error}.") from error
+    if not isinstance(made, Implementation):
+        raise ValueError(f"cannot load implementation {place}: {attribute} is not an impls.contract.Implementation.")
+    return made
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    spec = importlib.util.spec_from_file_location(f"nvfp4bench_external_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

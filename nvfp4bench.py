@@ -1,0 +1,70 @@
+"""nvfp4bench: NVFP4 attention, its implementations, and the benchmarks of both. Run `nvfp4bench --help`.
+
+    from nvfp4bench import attention, implementations, why_not, quantize, NVFP4Tensor
+
+Names are imported when first used, so importing this module imports neither torch nor triton.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+from impls.errors import CommandError
+
+_PUBLIC = {
+    "attention": "impls.api",
+    "implementations": "impls.registry",
+    "why_not": "impls.registry",
+    "quantize": "impls.nvfp4",
+    "dequantize": "impls.nvfp4",
+    "NVFP4Tensor": "impls.nvfp4",
+    "Unsupported": "impls.contract",
+    "Dense": "impls.contract",
+    "Paged": "impls.contract",
+}
+__all__ = list(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> object:
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'nvfp4bench' has no attribute {name!r}")
+
+
+# Each command is a module with `configure(parser)` and `execute(arguments) -> exit status`.
+COMMANDS = {
+    "doctor": ("benchmarks.commands.doctor", "what is usable here, and why the rest is not"),
+    "run": ("benchmarks.commands.run", "measure a plan of cells into a journal"),
+    "cell": ("benchmarks.commands.cell", "one cell, alone"),
+    "gate": ("impls.numerics.command", "numeric regressions: every implementation against the float64 reference"),
+    "results": ("benchmarks.commands.results", "check, adopt or thin published results"),
+    "dashboard": ("dashboards.command", "results made into static HTML pages"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command. Exit status: 0 holds, 1 a regression or failed check, 2 the command could not do its job."""
+    parser = argparse.ArgumentParser(prog="nvfp4bench", description=(__doc__ or "").split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    chosen = next((word for word in (sys.argv[1:] if argv is None else argv) if not word.startswith("-")), None)
+    for name, (place, summary) in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        if name == chosen:  # a command's module is imported only when it is the one asked for
+            module = importlib.import_module(place)
+            module.configure(command)
+            command.set_defaults(execute=module.execute)
+    arguments = parser.parse_args(argv)
+    try:
+        return int(arguments.execute(arguments))
+    except (CommandError, ValueError, OSError) as error:
+        print(f"nvfp4bench {arguments.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"nvfp4bench {arguments.command}: interrupted.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
