@@ -56,7 +56,10 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     parser = argparse.ArgumentParser(prog="nvfp4bench", description=(__doc__ or "").split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    chosen = next((word for word in (sys.argv[1:] if argv is None else argv) if not word.startswith("-")), None)
+    given = sys.argv[1:] if argv is None else argv
+    if any(word == "" or (word.startswith("--") and word.endswith("=")) for word in given):
+        parser.error("an argument is empty; leave the option out, or check the variable that it was to come from.")
+    chosen = next((word for word in given if not word.startswith("-")), None)
     for name, (place, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)
         if name == chosen:  # a command's module is imported only when it is the one asked for
@@ -71,6 +74,13 @@ def main(argv: list[str] | None = None) -> int:
         return 141
     except (CommandError, ValueError, OSError) as error:
         print(f"nvfp4bench {arguments.command}: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "impls", "benchmarks", "dashboards"):  # not for a user to install
+            raise
+        remedy = "install it there, or let `make bench` set up .venv"
+        print(f"nvfp4bench {arguments.command}: {package} is not installed for {sys.executable}; {remedy}.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"nvfp4bench {arguments.command}: interrupted.", file=sys.stderr)

@@ -16,8 +16,8 @@ from benchmarks.asv_names import TRACKS, Track, class_names, module_name, sample
 from benchmarks.cells import Workload, specs, workloads
 from benchmarks.here import place_here, this_run
 from benchmarks.journal import JournalWriter, read_journal
-from benchmarks.records import PROTOCOL, Cell, from_json, to_json
-from benchmarks.sweep import FAILURES, sweep
+from benchmarks.records import FAILURES, PROTOCOL, Cell, from_json, to_json
+from benchmarks.sweep import sweep
 from impls.registry import names
 
 SWEEP_TIMEOUT = 3600

@@ -14,18 +14,17 @@ import contextlib
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from benchmarks.asv_machine import machine_fields
-from benchmarks.asv_names import TRACKS, Track, benchmark_name, class_names, samples
+from benchmarks.asv_names import TRACKS, Track, benchmark_name, class_names, samples, told_apart
 from benchmarks.cells import Workload, workloads
 from benchmarks.commit import commit_seconds
 from benchmarks.journal import SUFFIX, Journal, environment_slug
-from benchmarks.records import PROTOCOL, Cell
-from benchmarks.sweep import FAILURES
+from benchmarks.records import FAILURES, PROTOCOL, Cell
 from impls.errors import CommandError
 from impls.registry import names
 
@@ -50,17 +49,22 @@ Values = list[Any]
 
 def write_asv_files(results: Path, journals: Sequence[Journal]) -> list[str]:
     """Write the files of every journal; sentences about those that asv cannot have."""
-    notes = []
+    impls, notes = handed_to_asv(journals)
     for journal in journals:
         if journal.run.commit == "unknown":
             notes.append(f"{journal.path} is not handed to asv, because its commit is unknown; `results adopt` gives it one.")
             continue
         run = journal.run
         _write(results / run.machine / "machine.json", {**machine_fields(run.machine, run.environment), "version": 1})
-        _write(asv_path(journal), result_file(journal))
-    found = {cell.impl for journal in journals for cell in journal.cells}
-    _write(results / BENCHMARKS, {**benchmark_list([*names(), *sorted(found - set(names()))]), "version": 2}, indent=4)
+        _write(asv_path(journal), result_file(journal, impls))
+    _write(results / BENCHMARKS, {**benchmark_list(impls), "version": 2}, indent=4)
     return notes
+
+
+def handed_to_asv(journals: Sequence[Journal]) -> tuple[list[str], list[str]]:
+    """(the registered implementations and those of the journals; sentences about those that asv cannot tell from others)."""
+    found = {cell.impl for journal in journals for cell in journal.cells}
+    return told_apart([*names(), *sorted(found - set(names()))])
 
 
 def asv_path(journal: Journal) -> Path:
@@ -88,14 +92,15 @@ def benchmark_list(impls: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def result_file(journal: Journal) -> dict[str, Any]:
-    """The content of the result file of one journal."""
+def result_file(journal: Journal, impls: Collection[str]) -> dict[str, Any]:
+    """The content of the result file of one journal, as far as it is about `impls`."""
     run = journal.run
     started = round(datetime.fromisoformat(run.started).timestamp() * 1000)
     cells = {cell.id: cell for cell in journal.cells}
     rows = {}
     for workload in workloads().values():
-        for impl in dict.fromkeys(cell.impl for cell in journal.cells if cell.workload == workload.name):
+        of_workload = (cell.impl for cell in journal.cells if cell.workload == workload.name)
+        for impl in dict.fromkeys(impl for impl in of_workload if impl in impls):
             for track in TRACKS[workload.suite]:
                 row = _row(workload, impl, track, cells, run.protocol, started)
                 if any(value is None or not math.isnan(value) for value in row[0] or [None]):  # all n/a says nothing

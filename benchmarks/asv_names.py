@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from benchmarks.cells import Workload
+from benchmarks.cells import Workload, workloads
 from benchmarks.records import Cell
 
 
@@ -50,7 +50,7 @@ def class_name(workload: Workload, impl: str) -> str:
     """A Python name, because asv splits benchmark names at hyphens: ("decode-b8", "dual_chunk") is DualChunkB8."""
     words = re.split(r"[^A-Za-z0-9]+", f"{impl} {workload.name.partition('-')[2]}")
     name = "".join(word[0].upper() + word[1:] for word in words if word)
-    return name if name[0].isalpha() else f"Impl{name}"
+    return name if name[:1].isalpha() else f"Impl{name}"
 
 
 def benchmark_name(workload: Workload, impl: str, track: Track) -> str:
@@ -66,6 +66,25 @@ def class_names(workload: Workload, impls: Iterable[str]) -> dict[str, str]:
             raise ValueError(f"asv would call {named[name]!r} and {impl!r} both {name}; rename one of the implementations.")
         named[name] = impl
     return named
+
+
+def told_apart(impls: Iterable[str]) -> tuple[list[str], list[str]]:
+    """(the implementations whose series have names of their own; a sentence about each that would take an earlier one's).
+
+    Also across workloads: the decode cells of `a-b8` and the decode-b8 cells of `a` have one name.
+    """
+    apart: list[str] = []
+    clashes: list[str] = []
+    owners: dict[str, str] = {}
+    for impl in impls:
+        classes = [f"{module_name(workload)}.{class_name(workload, impl)}" for workload in workloads().values()]
+        taken = next((name for name in classes if name in owners), None)
+        if taken is None:
+            apart.append(impl)
+            owners |= dict.fromkeys(classes, impl)
+        else:
+            clashes.append(f"asv would call {owners[taken]!r} and {impl!r} both {taken}; rename one of the implementations.")
+    return apart, clashes
 
 
 def samples(cell: Cell, track: Track) -> tuple[float, ...]:

@@ -7,19 +7,19 @@ import json
 import re
 import shlex
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from benchmarks.asv_file import BENCHMARKS, asv_path, benchmark_list, result_file
+from benchmarks.asv_file import BENCHMARKS, asv_path, benchmark_list, handed_to_asv, result_file
 from benchmarks.asv_machine import machine_fields
 from benchmarks.commit import is_lost
 from benchmarks.journal import Journal, JournalError, Record, journal_path, read_results, rewrite, what_counts
 from benchmarks.records import Cell, to_json
 
 MAX_BYTES = 20 * 10**6
-HOST_PATH = re.compile(r"(?<![\w.:/-])/[\w.+@-]+/[\w.+@/-]+")
-"""An absolute path with at least two parts. The parts of a cell id have no slash before the first."""
+HOST_PATH = re.compile(r"(?<![\w.:/*?\]-])/[\w.+@-]+/[\w.+@/-]+")
+"""An absolute path with at least two parts. The parts of a cell id, or of a pattern of ids, do not begin with a slash."""
 
 
 def faults(results: Path, source: str) -> list[str]:
@@ -27,11 +27,13 @@ def faults(results: Path, source: str) -> list[str]:
     journals, found = read_results(results)
     if not journals and not found:
         found.append(f"there are no results in {results}; `nvfp4bench run` makes some.")
+    impls, clashes = handed_to_asv(journals)
+    found += clashes
     for journal in journals:
         found += journal.problems
         found += [f"{journal.path} names a path of this host: {path}" for path in _host_paths(journal)]
         if journal.run.commit != "unknown":
-            found += _asv_faults(results, journal)
+            found += _asv_faults(results, journal, impls)
     for journal in newest_journals(journals).values():
         if journal.run.source != source:
             found.append(f"{journal.path} was measured from other sources than these; `nvfp4bench run` measures them anew.")
@@ -123,16 +125,16 @@ def _host_paths(journal: Journal) -> list[str]:
     return sorted(set(HOST_PATH.findall(text)))
 
 
-def _asv_faults(results: Path, journal: Journal) -> list[str]:
+def _asv_faults(results: Path, journal: Journal, impls: Collection[str]) -> list[str]:
     """What asv's files say otherwise than the journal. The date is git's, and git may not be here."""
-    wanted = result_file(journal)
+    wanted = result_file(journal, impls)
     machine = {**machine_fields(journal.run.machine, journal.run.environment), "version": 1}
     found = []
     for path, content in ((asv_path(journal), wanted), (results / journal.run.machine / "machine.json", machine)):
         if _comparable(_load(path)) != _comparable(content):
             found.append(f"{path} is not what {journal.path} says; any `nvfp4bench run` writes it anew.")
     listed = _load(results / BENCHMARKS) or {}
-    described = benchmark_list(dict.fromkeys(cell.impl for cell in journal.cells))
+    described = benchmark_list(impls)
     fields = ("name", "params", "param_names", "unit", "type", "version")
     for name in wanted["results"]:
         entry = listed.get(name) or {}

@@ -23,6 +23,8 @@ PROTOCOL = "1"
 
 Status = Literal["ok", "unsupported", "skipped", "oom", "timeout", "failed", "crashed"]
 STATUSES = ("ok", "unsupported", "skipped", "oom", "timeout", "failed", "crashed")
+FAILURES = ("failed", "crashed", "timeout", "oom")
+"""Statuses of cells that should have been measured and were not; "unsupported" and "skipped" say that none was to be had."""
 SUITES = ("latency", "numerics", "host")
 HOW = re.compile(r"gpu|cpu|(emulated|static):sm_\d+[af]?")
 CELL_ID = re.compile(r"[A-Za-z0-9_.+:-]+(/[A-Za-z0-9_.+:-]+)+")
@@ -157,6 +159,16 @@ class Cell:
         _finite(f"cell {self.id}: seconds", (x for x in (self.prepare_seconds, self.compile_seconds) if x is not None))
         if not all(isinstance(value, (int, str)) for value in self.plan.values()):
             raise ValueError(f"cell {self.id}: plan holds whole numbers and words only.")
+
+    @property
+    def verdict(self) -> str:
+        """The status, or "wrong" where it was measured and its numbers break a bound."""
+        return self.status if self.broken_bound is None else "wrong"
+
+    @property
+    def broken_bound(self) -> str | None:
+        """The sentence that says which check its numbers fail; None where they hold, and where there are none."""
+        return None if self.numerics is None or self.numerics.verdict == "pass" else self.numerics.verdict
 
     @property
     def workload(self) -> str:

@@ -29,12 +29,11 @@ PREDICTED = {"latency": 0.0, "numerics": 0.5, "host": 0.5}
 """Seconds of a typical cell; a cell nobody can measure costs nothing."""
 PREDICTED_INTERPRETED = 2.0
 """Seconds of a numerics cell where Triton's interpreter executes the kernel."""
-FOLDERS = re.compile(r"(?<![\w.:/-])/(?:[\w.+@-]+/)+")
+FOLDERS = re.compile(r"(?<![\w.:/*?\]-])/(?:[\w.+@-]+/)+")
 """The folders of an absolute path: they name this host and its user, and say nothing elsewhere. File names stay."""
 MAX_SENTENCE = 1000
 RECORDED = ("series", "numerics", "plan", "prepare_seconds", "compile_seconds")
 """What of a worker's reply goes into the record."""
-FAILURES = ("failed", "crashed", "timeout", "oom")
 
 
 @dataclass(frozen=True)
@@ -113,20 +112,14 @@ class _Progress:
                 self._silent += 1
                 return
             self._reasons.add(cell.sentence)
-        verdict = verdict_of(cell)
-        remark = cell.numerics.verdict if cell.numerics and verdict == "wrong" else cell.sentence
-        self._report(f"[{self._done}/{self._total}] {cell.id}  {verdict}  {seconds:.1f} s{f': {remark}' if remark else ''}")
+        remark = cell.broken_bound or cell.sentence
+        self._report(
+            f"[{self._done}/{self._total}] {cell.id}  {cell.verdict}  {seconds:.1f} s{f': {remark}' if remark else ''}"
+        )
 
     def end(self) -> None:
         if self._silent:
             self._report(f"{self._silent} more cells cannot be measured here, for the reasons above.")
-
-
-def verdict_of(cell: Cell) -> str:
-    """The cell's status, or "wrong" where it was measured and its numbers break a bound."""
-    if cell.numerics is not None and cell.numerics.verdict != "pass":
-        return "wrong"
-    return cell.status
 
 
 def how_of(spec: CellSpec, place: Place) -> str:
@@ -168,7 +161,7 @@ class Bench:
     def _call(self, spec: CellSpec, function: str, request: Mapping[str, Any]) -> Cell:
         reply = self._worker(spec, function).call({"impl": spec.source, **request}, timeout=self._timeout)
         if reply.status != "ok":
-            return _without_number(spec, self._place, reply.status, reply.sentence or "no reason was given.")
+            return _without_number(spec, self._place, reply.status, reply.sentence or "")
         try:
             return _cell(spec, self._place, reply.value)
         except ValueError as error:
@@ -194,7 +187,7 @@ def _cell(spec: CellSpec, place: Place, measured: Mapping[str, Any]) -> Cell:
 
 
 def _without_number(spec: CellSpec, place: Place, status: Any, sentence: str) -> Cell:
-    told = FOLDERS.sub("", sentence)[:MAX_SENTENCE]
+    told = FOLDERS.sub("", sentence).strip()[:MAX_SENTENCE] or "no reason was given."
     return Cell(id=spec.id, suite=spec.suite, how=how_of(spec, place), status=status, sentence=told)
 
 

@@ -12,27 +12,18 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.records import Cell
+from benchmarks.records import FAILURES, Cell
 
 Row = dict[str, Any]
-VERDICTS = ("wrong", "failed", "crashed", "timeout", "oom", "ok", "unsupported", "skipped")
-"""What became of a cell, the most telling first: its status, or "wrong" where its numbers break a bound."""
-FAILURES = VERDICTS[:5]
-"""The cells that should be right and are not; "unsupported" and "skipped" say that no number was to be had."""
-
-
-def verdict(cell: Cell) -> str:
-    """One of VERDICTS."""
-    return "wrong" if _broken_bound(cell) else cell.status
+BAD = ("wrong", *FAILURES)
+"""Verdicts on cells that should be right and are not."""
+VERDICTS = (*BAD, "ok", "unsupported", "skipped")
+"""What may have become of a cell, the most telling first."""
 
 
 def sentence(cell: Cell) -> str | None:
     """Why there is no number, or which bound it breaks; None where all is well."""
-    return _broken_bound(cell) or cell.sentence
-
-
-def _broken_bound(cell: Cell) -> str | None:
-    return None if cell.numerics is None or cell.numerics.verdict == "pass" else cell.numerics.verdict
+    return cell.broken_bound or cell.sentence
 
 
 def numerics_rows(cells: Sequence[Cell]) -> list[Row]:
@@ -87,7 +78,7 @@ ROWS: dict[str, Callable[[Sequence[Cell]], list[Row]]] = {
 
 
 def head(cell: Cell) -> Row:
-    row: Row = {"id": cell.id, "impl": cell.impl, "how": cell.how, "status": verdict(cell)}
+    row: Row = {"id": cell.id, "impl": cell.impl, "how": cell.how, "status": cell.verdict}
     told = sentence(cell)
     return row if told is None else row | {"sentence": told}
 

@@ -23,7 +23,7 @@ from jinja2 import FileSystemLoader, StrictUndefined
 
 from benchmarks.journal import Journal
 from benchmarks.records import SUITES, Cell, Run
-from dashboards.rows import FAILURES, ROWS, VERDICTS, Row, head, verdict
+from dashboards.rows import BAD, ROWS, VERDICTS, Row, head
 from impls.arch import Arch, find
 
 HERE = Path(__file__).parent
@@ -42,12 +42,12 @@ class ArchRun:
     @property
     def counts(self) -> dict[str, int]:
         """{verdict: cells}, only those that occur, in the order of VERDICTS."""
-        found = Counter(map(verdict, self.cells))
+        found = Counter(cell.verdict for cell in self.cells)
         return {word: found[word] for word in VERDICTS if word in found}
 
     @property
     def failures(self) -> list[Row]:
-        return [head(cell) for cell in self.cells if verdict(cell) in FAILURES]
+        return [head(cell) for cell in self.cells if cell.verdict in BAD]
 
     def outcome(self, impl: str) -> tuple[dict[str, int], str]:
         """({verdict: cells} of one implementation, the most frequent reason why one has no number or a wrong one)."""

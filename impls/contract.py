@@ -98,13 +98,17 @@ class Problem:
             self.q_heads % self.kv_heads == 0,
             f"q_heads must be a multiple of kv_heads, and {self.q_heads} is not one of {self.kv_heads}",
         )
-        _require(self.window is None or self.window >= 1, f"window must be at least 1, not {self.window}")
+        _require(
+            self.window is None or (isinstance(self.window, int) and self.window >= 1),
+            f"window must be a whole number of at least 1, not {self.window}",
+        )
         _require(
             self.scale is None or (math.isfinite(self.scale) and self.scale > 0),
             f"scale must be a positive finite number, not {self.scale}",
         )
         _require(self.dtype in DTYPES, f"q must be one of {', '.join(DTYPES)}, not {self.dtype}")
         _require(self.v_block_axis in (-1, -2), f"v_block_axis is -1 (head dim) or -2 (tokens), not {self.v_block_axis}")
+        _require(isinstance(self.layout, (Dense, Paged)), f"layout must be Dense() or Paged(page_size), not {self.layout!r}")
 
     @property
     def softmax_scale(self) -> float:

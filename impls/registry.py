@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -13,6 +14,8 @@ from impls.arch import Arch, find
 from impls.contract import Implementation, Plan, Problem, Unsupported
 
 ENTRY_POINT_GROUP = "nvfp4_attention.implementations"
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,63}")
+"""What an implementation may be called: names are parts of cell ids, options, file names and asv's class names."""
 
 BUILT_IN = {
     "torch-reference-bf16": "impls.torch_reference:TorchReference",
@@ -50,12 +53,12 @@ def names() -> list[str]:
 def implementation(name: str) -> Implementation:
     """The implementation called `name`, or the one at `path/to/file.py:Class`. Raises ValueError if there is none."""
     found = implementations()
-    if ".py:" in name:
+    if isinstance(name, str) and ".py:" in name:
         outside = _load(name)
         if outside.name in found:
             raise ValueError(f"the implementation at {name} calls itself {outside.name!r}, which is taken; rename it.")
         return outside
-    if name not in found:
+    if not isinstance(name, str) or name not in found:
         raise ValueError(
             f"unknown implementation {name!r}; there are {', '.join(found)}, or name one as path/to/file.py:Class."
         )
@@ -64,7 +67,7 @@ def implementation(name: str) -> Implementation:
 
 def why_not(name: str, problem: Problem, arch: Arch | str) -> str | None:
     """None if implementation `name` can do `problem` on `arch`, else one sentence."""
-    return implementation(name).why_not(problem, find(arch) if isinstance(arch, str) else arch)
+    return implementation(name).why_not(problem, arch if isinstance(arch, Arch) else find(arch))
 
 
 class _Unloadable(Implementation):
@@ -96,6 +99,9 @@ def _load(place: str) -> Implementation:
         raise ValueError(f"cannot load implementation {place}: {attribute} is not an impls.contract.Implementation.")
     if not (hasattr(made, "name") and hasattr(made, "summary")):
         raise ValueError(f"cannot load implementation {place}: {attribute} has no name or no summary.")
+    if not (isinstance(made.name, str) and NAME.fullmatch(made.name)):
+        allowed = "a letter, then at most 63 letters, digits and any of _ . + -"
+        raise ValueError(f"cannot load implementation {place}: it calls itself {made.name!r:.80}, and a name is {allowed}.")
     return made
 
 

@@ -26,7 +26,7 @@ def problem_of(
     """The problem that these tensors state. Raises ValueError when they contradict each other."""
     q, k4, v4 = inputs.q, inputs.k4, inputs.v4
     _check_ranks(q, k4, v4)
-    layout = layout or Dense()
+    layout = Dense() if layout is None else layout
     if isinstance(layout, Paged):
         if inputs.block_table is None or inputs.kv_lens is None:
             raise ValueError("a paged cache needs block_table [B, max_pages] and kv_lens [B].")
@@ -101,6 +101,8 @@ def check_output(problem: Problem, q: torch.Tensor, out: torch.Tensor, lse: torc
     for name, tensor in (("out", out), ("lse", lse)):
         if tensor.device != q.device:
             raise ValueError(f"{name} is on {tensor.device} and q on {q.device}; they must be on one device.")
+        if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+            raise ValueError(f"{name} is an expanded tensor whose entries share memory; pass one with memory for each entry.")
     if out.stride(-1) != 1 and out.shape[-1] > 1:
         raise ValueError("out must be contiguous along its last axis; strides are free on the others.")
 

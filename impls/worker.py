@@ -1,7 +1,7 @@
 """Run a function in a child process that may hang, crash or exhaust memory: one answer is lost, never the caller.
 
-    with Worker("impls.numerics.measure:measure", env={"TRITON_INTERPRET": "1"}) as worker:
-        reply = worker.call({"impl": "triton", "case": "causal"}, timeout=60)
+    with Worker("impls.numerics.measure:examine", env={"TRITON_INTERPRET": "1"}) as worker:
+        reply = worker.call({"impl": "triton", "case": "prefill", "on": "cpu"}, timeout=60)
 
 Requests and replies are one line of JSON each, on private copies of the child's stdin and stdout: whatever the function
 prints goes to stderr, and what it reads is empty. The child is started at the first call, kept for the next ones, and
@@ -23,6 +23,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ class Worker:
 
 
 def _seconds_to(deadline: float) -> float:
-    return max(deadline - time.monotonic(), 0.0)
+    return min(max(deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)  # select refuses more than some centuries
 
 
 def _signal_name(number: int) -> str:

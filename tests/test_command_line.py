@@ -48,6 +48,15 @@ def test_old_python_is_one_sentence():
     assert done.stderr == f"nvfp4bench: Python 3.11 or newer is needed, and {sys.executable} is 3.10.\n"
 
 
+@pytest.mark.parametrize("arguments", [["gate"], ["cell", "host/torch-reference-bf16/d64/kv1024", "--once", "--cpu"]])
+def test_python_without_torch_is_one_sentence(arguments):
+    program = f"import sys; sys.modules['torch'] = None; import nvfp4bench; sys.exit(nvfp4bench.main({arguments!r}))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    remedy = "install it there, or let `make bench` set up .venv."
+    assert done.stderr == f"nvfp4bench {arguments[0]}: torch is not installed for {sys.executable}; {remedy}\n"
+
+
 def test_public_names_are_what_they_say():
     for name in nvfp4bench.__all__:
         assert getattr(nvfp4bench, name).__name__ == name

@@ -10,8 +10,8 @@ from benchmarks.cells import CellSpec, find
 from benchmarks.commands.selection import chosen_impls
 from benchmarks.here import place_here
 from benchmarks.once import check, launch_once
-from benchmarks.records import to_json
-from benchmarks.sweep import FAILURES, Bench, Place, verdict_of
+from benchmarks.records import FAILURES, to_json
+from benchmarks.sweep import Bench, Place
 from impls.contract import Unsupported
 from impls.errors import CommandError
 
@@ -40,7 +40,7 @@ def execute(arguments: argparse.Namespace) -> int:
     print(json.dumps(to_json(cell), indent=1))
     if cell.status in ("unsupported", "skipped"):
         return 2
-    return 1 if verdict_of(cell) in (*FAILURES, "wrong") else 0
+    return 1 if cell.verdict in (*FAILURES, "wrong") else 0
 
 
 def _once(spec: CellSpec, place: Place, *, checked: bool) -> int:

@@ -15,8 +15,8 @@ from benchmarks.commands.selection import add_place, add_selection, chosen_impls
 from benchmarks.commit import resolve_commit
 from benchmarks.here import place_here, this_run
 from benchmarks.journal import JournalWriter, read_results
-from benchmarks.records import STATUSES
-from benchmarks.sweep import FAILURES, Place, how_of, predicted_seconds, sweep, verdict_of, within
+from benchmarks.records import FAILURES, STATUSES
+from benchmarks.sweep import Place, how_of, predicted_seconds, sweep, within
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
     journals, problems = read_results(arguments.results)
     for sentence in (*problems, *write_asv_files(arguments.results, journals)):
         _say(sentence)
-    verdicts = Counter(map(verdict_of, recorded))
+    verdicts = Counter(cell.verdict for cell in recorded)
     _print_summary(verdicts, left, journal.path)
     return 1 if any(verdicts[word] for word in (*FAILURES, "wrong")) else 0
 

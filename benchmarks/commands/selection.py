@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from benchmarks.asv_names import told_apart
 from benchmarks.records import SUITES
 from impls.errors import CommandError
-from impls.registry import implementation, implementations
+from impls.registry import implementation, implementations, names
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +36,9 @@ def chosen_impls(text: str | None) -> dict[str, str]:
             raise CommandError(f"--impl names {name!r} twice.")
         # another process, with another working directory, has to find the same file
         chosen[name] = str(Path(source).absolute()) if ".py:" in source else source
+    _, clashes = told_apart(dict.fromkeys([*names(), *chosen]))
+    if clashes:  # said before anything is measured that asv could not be told
+        raise CommandError(clashes[0])
     return chosen
 
 

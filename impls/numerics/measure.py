@@ -29,12 +29,6 @@ POISON = 0x7FA5  # as bfloat16, as float16, and doubled as float32 a NaN that ar
 GUARD = 256  # elements of poison before and after an output
 
 
-def measure(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The errors of one case, as the fields of `benchmarks.records.Numerics`. `request` is as for `examine`."""
-    fields: dict[str, Any] = examine(request)["numerics"]
-    return fields
-
-
 def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     """All that is known about one case: {numerics, over_bound, bounds, positions, plan}.
 

@@ -108,7 +108,7 @@ def blocks(case: Case, source: Source) -> Values:
     p = case.problem
     count = p.head_dim // 16
     token, block = torch.arange(p.kv_len)[:, None], torch.arange(count)
-    scales = ((token * 5 + block * 5) % 126 + 1).to(torch.uint8).expand(p.batch, p.kv_heads, -1, -1)
+    scales = ((token * 5 + block * 31) % 126 + 1).to(torch.uint8).expand(p.batch, p.kv_heads, -1, -1)
     codes = torch.full((p.batch, p.kv_heads, p.kv_len, p.head_dim // 2), 0x22, dtype=torch.uint8)  # 1.0, 1.0
     q = torch.zeros(p.batch, p.q_heads, p.q_len, p.head_dim)
     for head in range(p.q_heads):

@@ -11,6 +11,8 @@ from pathlib import Path
 from impls.arch import Arch
 
 OLDEST = (3, 6)
+OLDEST_INTERPRETER = (3, 7)
+"""The interpreter of 3.6 fails with NumPy 2.4 and newer, where an array of one entry is no longer a loop bound."""
 SINCE = {"sm_110a": (3, 7)}
 """Architectures that the oldest supported Triton cannot compile for: the ptxas of 3.6 does not know their name."""
 
@@ -22,6 +24,9 @@ def why_not(arch: Arch) -> str | None:
         return "triton is not installed; install triton 3.6 or newer (there are builds for Linux only)."
     if version < OLDEST:
         return f"triton {_dotted(version)} is too old; install triton {_dotted(OLDEST)} or newer."
+    if not arch.is_gpu and version < OLDEST_INTERPRETER:
+        needed = _dotted(OLDEST_INTERPRETER)
+        return f"triton {_dotted(version)} cannot interpret kernels with current NumPy; install triton {needed} or newer."
     if arch.is_gpu and version < SINCE.get(arch.name, OLDEST):
         return f"triton {_dotted(version)} cannot compile for {arch.name}; install triton {_dotted(SINCE[arch.name])} or newer."
     if arch.is_gpu and interpreting():

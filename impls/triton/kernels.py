@@ -48,13 +48,17 @@ def _load_columns(columns, needed, line_stride, LINES: tl.constexpr, PADDED: tl.
 
 
 @triton.jit
-def _locate(keys, needed, pages, page_stride, PAGE_SIZE: tl.constexpr):
-    """(page, slot in it) of each key, int64. `pages` is the sequence's block table, or its one page in a dense cache."""
+def _locate(entries, needed, pages, page_stride, PAGE_SIZE: tl.constexpr, TOKENS: tl.constexpr):
+    """(page, slot in it) of each entry of TOKENS tokens, int64.
+
+    `pages` is the sequence's block table, or its one page in a dense cache.
+    """
     if PAGE_SIZE is None:
-        return pages, keys.to(tl.int64)
+        return pages, entries.to(tl.int64)
     else:  # noqa: RET505 - Triton would compile both returns
-        page = tl.load(pages + (keys // PAGE_SIZE).to(tl.int64) * page_stride, mask=needed, other=0)
-        return page.to(tl.int64), (keys % PAGE_SIZE).to(tl.int64)
+        per_page: tl.constexpr = PAGE_SIZE // TOKENS
+        page = tl.load(pages + (entries // per_page).to(tl.int64) * page_stride, mask=needed, other=0)
+        return page.to(tl.int64), (entries % per_page).to(tl.int64)
 
 
 @triton.jit
@@ -179,7 +183,7 @@ def attend(
     for key in tl.range(start, stop, BLOCK_N):
         keys = key + tl.arange(0, BLOCK_N)  # [N]
         needed = (keys >= begin) & (keys < end)
-        page, slot = _locate(keys, needed, pages, block_table_page_stride, PAGE_SIZE)
+        page, slot = _locate(keys, needed, pages, block_table_page_stride, PAGE_SIZE, 1)
         k_tile = dequantize(
             _load_rows(k_codes + page * k_codes_page_stride + slot * k_codes_token_stride, needed, HEAD_DIM // 2, D // 2),
             _load_rows(k_scales + page * k_scales_page_stride + slot * k_scales_token_stride, needed, HEAD_DIM // 16, D // 16),
@@ -199,16 +203,18 @@ def attend(
         top = new_top
 
         if V_ALONG_TOKENS:
-            pairs = key + 2 * tl.arange(0, BLOCK_N // 2)  # a byte of codes holds two tokens, a scale sixteen
-            pair_needed = (pairs + 1 >= begin) & (pairs < end)
-            page, slot = _locate(pairs, pair_needed, pages, block_table_page_stride, PAGE_SIZE)
-            codes = v_codes + page * v_codes_page_stride + slot // 2
-            blocks = key + 16 * tl.arange(0, BLOCK_N // 16)
-            block_needed = (blocks + 15 >= begin) & (blocks < end)
-            page, slot = _locate(blocks, block_needed, pages, block_table_page_stride, PAGE_SIZE)
-            scales = v_scales + page * v_scales_page_stride + slot // 16
+            # A scale and 8 bytes of codes hold a block of 16 tokens. A block is read whole: it is stored whole, and p is 0
+            # for the tokens of it that are not seen.
+            byte = key // 2 + tl.arange(0, BLOCK_N // 2)
+            byte_needed = (byte // 8 * 16 + 15 >= begin) & (byte // 8 * 16 < end)
+            page, slot = _locate(byte, byte_needed, pages, block_table_page_stride, PAGE_SIZE, 2)
+            codes = v_codes + tl.max_contiguous(page * v_codes_page_stride + slot, 8)
+            block = key // 16 + tl.arange(0, BLOCK_N // 16)
+            block_needed = (block * 16 + 15 >= begin) & (block * 16 < end)
+            page, slot = _locate(block, block_needed, pages, block_table_page_stride, PAGE_SIZE, 16)
+            scales = v_scales + page * v_scales_page_stride + slot
             v_tile = dequantize(
-                _load_columns(codes, pair_needed, v_codes_line_stride, V_HEAD_DIM, DV),
+                _load_columns(codes, byte_needed, v_codes_line_stride, V_HEAD_DIM, DV),
                 _load_columns(scales, block_needed, v_scales_line_stride, V_HEAD_DIM, DV),
                 tl.float16,
             )

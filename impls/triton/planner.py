@@ -16,6 +16,11 @@ MAX_HEAD_DIM = 512
 MERGE_CHUNK = 8
 FLOAT32_MIN, FLOAT32_MAX = 2.0**-126, 2.0**126  # with room for log2(e)
 
+SHORTEST_PRODUCT = 32
+"""Values that a row of q and k, or of p and v, multiplies at least. For operands that tl.join makes of bytes, Triton 3.6.0 and
+3.7.1 deal out mma.sync's rows in runs of 8 values to 4 threads, also where a row has 16: two threads then repeat what the other
+two hold, and the products are wrong (seen on an H200 with 3.6.0). 3.9.0 takes shorter runs; triton-lang/triton#11691."""
+
 BLOCKS_WANTED = 2 * 132
 """Thread blocks that fill a GPU: two on each SM of an H200. A smaller GPU runs them in more waves."""
 
@@ -56,8 +61,8 @@ def why_not(problem: Problem) -> str | None:
 
 
 def padded(dim: int) -> int:
-    """A head dim as the kernel's tiles hold it: the next power of two."""
-    return 1 << (dim - 1).bit_length()
+    """A head dim as the kernel's tiles hold it: the next power of two, at least `SHORTEST_PRODUCT`."""
+    return max(_power_of_two(dim), SHORTEST_PRODUCT)
 
 
 def schedule(problem: Problem, arch: Arch) -> Schedule:
@@ -105,9 +110,14 @@ def _tiles(rows: int, width: int, arch: Arch) -> tuple[int, int, int]:
     if rows <= 16:
         return 16, min(64, 64 * 256 // width), 4
     if rows < block_m:
-        block_m = padded(rows)
+        block_m = _power_of_two(rows)
         num_warps = 4 if block_m * width <= 64 * 128 else 8
     return block_m, block_n, num_warps
+
+
+def _power_of_two(number: int) -> int:
+    """The least one that is not below `number`."""
+    return 1 << (number - 1).bit_length()
 
 
 def _key_tiles(problem: Problem, block_m: int, block_n: int) -> int:

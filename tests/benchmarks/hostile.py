@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from impls.arch import Arch
-from impls.contract import Plan, Problem, Runner
+from impls.contract import Plan, Problem, Runner, Unsupported
 from impls.torch_reference import TorchReference
 
 
@@ -84,6 +84,15 @@ class Explains(TorchReference):
 
     def why_not(self, problem: Problem, arch: Arch) -> str | None:
         return "because " * 1_000_000
+
+
+class Mumbles(TorchReference):
+    """Its reason is a folder of this host and nothing else."""
+
+    name = "mumbles"
+
+    def why_not(self, problem: Problem, arch: Arch) -> str | None:
+        raise Unsupported("/home/somebody/kernels/")
 
 
 class ReturnsNaN(TorchReference):

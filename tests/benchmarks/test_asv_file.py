@@ -221,4 +221,4 @@ def test_the_file_is_a_function_of_the_journal(history):
     assert problems == []
     for journal in journals:
         stored = json.loads(asv_path(journal).read_text())
-        assert json.dumps(stored["results"]) == json.dumps(result_file(journal)["results"])
+        assert json.dumps(stored["results"]) == json.dumps(result_file(journal, [IMPL])["results"])

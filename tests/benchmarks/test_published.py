@@ -90,7 +90,10 @@ def test_a_path_of_this_host_is_a_fault(tmp_path, sentence):
     assert "names a path of this host: /" in fault
 
 
-def test_ids_rates_and_links_are_no_paths_of_this_host(tmp_path):
+def test_ids_patterns_rates_and_links_are_no_paths_of_this_host(tmp_path):
+    of = run(command="nvfp4bench run --cell 'host/*/d128/kv[0-9]/d64/kv1024'")
+    measured(tmp_path, host_cell(), of=of)
+    assert published.faults(tmp_path, SOURCE) == []
     measured(tmp_path, host_cell(), failed_cell(sentence="12 GB/s of 4/5, see https://example.org/a/b and impls/a/b."))
     assert published.faults(tmp_path, SOURCE) == []
 

@@ -70,6 +70,13 @@ def test_a_long_reason_is_cut(tmp_path):
     assert len(cell.sentence) == 1000
 
 
+def test_a_reason_of_which_nothing_may_be_told_does_not_end_the_sweep(tmp_path):
+    cells, _ = swept(tmp_path, hostile_impls("Mumbles", "Refuses"), "host/*/d64/kv1024")
+    mumbles, refuses = cells.values()
+    assert (mumbles.status, mumbles.sentence) == ("unsupported", "no reason was given.")
+    assert refuses.status == "unsupported"
+
+
 def test_a_hang_costs_its_time_limit_and_its_cell(tmp_path):
     cells, _ = swept(tmp_path, hostile_impls("Hangs", "Refuses"), "host/*/d64/kv1024", timeout=3)
     assert next((cell.status, cell.sentence) for cell in cells.values()) == ("timeout", "no answer within 3 s.")
@@ -174,6 +181,10 @@ def test_interrupt_keeps_what_was_measured(tmp_path):
     [
         ("cannot open /home/me/.cache/x/kernel.cubin: no", "cannot open kernel.cubin: no"),
         ('File "/usr/lib/python3.11/a.py", line 3', 'File "a.py", line 3'),
+        (
+            "no cell is called 'decode/*/d128/*' or '*/t[a-z]/d64/kv1'",
+            "no cell is called 'decode/*/d128/*' or '*/t[a-z]/d64/kv1'",
+        ),
         ("see https://example.org/a/b and a/b/c, 3/4 of it", "see https://example.org/a/b and a/b/c, 3/4 of it"),
     ],
 )

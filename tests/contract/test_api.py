@@ -81,7 +81,8 @@ def test_an_unknown_option_is_refused(option: str) -> None:
     ("changes", "sentence"),
     [
         ({"scale": -1.0}, "scale must be a positive finite number, not -1.0."),
-        ({"window": 0}, "window must be at least 1, not 0."),
+        ({"window": 0}, "window must be a whole number of at least 1, not 0."),
+        ({"layout": "paged"}, "layout must be Dense() or Paged(page_size), not 'paged'."),
         ({"layout": Paged(16)}, "a paged cache needs block_table [B, max_pages] and kv_lens [B]."),
         ({"kv_lens": torch.ones(2)}, "kv_lens must be int32, not float32."),
     ],

@@ -29,7 +29,9 @@ GOOD: dict[str, Any] = {
         ({"v_head_dim": 8}, "v_head_dim must be a multiple of 16 (an NVFP4 block), not 8."),
         ({"q_heads": 9}, "q_heads must be a multiple of kv_heads, and 9 is not one of 2."),
         ({"q_heads": 1}, "q_heads must be a multiple of kv_heads, and 1 is not one of 2."),
-        ({"window": 0}, "window must be at least 1, not 0."),
+        ({"window": 0}, "window must be a whole number of at least 1, not 0."),
+        ({"window": 1.5}, "window must be a whole number of at least 1, not 1.5."),
+        ({"layout": "paged"}, "layout must be Dense() or Paged(page_size), not 'paged'."),
         *(
             ({"scale": scale}, f"scale must be a positive finite number, not {scale}.")
             for scale in (0.0, -0.1, float("inf"), float("nan"))

@@ -280,6 +280,11 @@ def outputs(**changes: Any) -> dict[str, torch.Tensor]:
             {"out": torch.zeros(B, HQ, DV, SQ).bfloat16().mT},
             "out must be contiguous along its last axis; strides are free on the others.",
         ),
+        *(
+            ({name: good[:1].expand_as(good)}, f"{name} is an expanded tensor {shared}")
+            for name, good in (("out", torch.zeros(B, HQ, SQ, DV).bfloat16()), ("lse", torch.zeros(B, HQ, SQ)))
+            for shared in ("whose entries share memory; pass one with memory for each entry.",)
+        ),
     ],
 )
 def test_outputs_that_are_refused(changes: dict[str, torch.Tensor], sentence: str) -> None:

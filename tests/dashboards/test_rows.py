@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from benchmarks.records import Cell, Numerics
-from dashboards.rows import numerics_rows, sentence, timing_rows, verdict
+from dashboards.rows import numerics_rows, sentence, timing_rows
 from dashboards.site import script
 from tests.dashboards.synthetic import without_number
 
@@ -52,7 +52,7 @@ def test_tokens_are_told_from_the_other_parameters() -> None:
 
 def test_a_broken_bound_is_wrong_and_keeps_its_numbers() -> None:
     cell = errors(error_over_bound=3.0, verdict="the error is 3 x its bound.")
-    assert (verdict(cell), sentence(cell)) == ("wrong", "the error is 3 x its bound.")
+    assert (cell.verdict, sentence(cell)) == ("wrong", "the error is 3 x its bound.")
     (row,) = numerics_rows([cell])
     assert row["status"] == "wrong" and row["error_over_bound"] == 3.0
 

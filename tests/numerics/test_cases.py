@@ -217,17 +217,20 @@ def test_all_codes_reads_every_scale_byte_with_every_code() -> None:
 
 def test_unique_blocks_differ_from_all_their_neighbours() -> None:
     scales = build(CASES["unique-blocks"]).inputs.v4.scales.view(torch.uint8)[0, 0].int()
-    for shift in range(1, 16):
-        assert bool((scales[shift:] != scales[:-shift]).all())
-    for shift in range(1, scales.shape[1]):
-        assert bool((scales != scales.roll(shift, 1)).all())
+    tokens, blocks = scales.shape
+    for down in range(16):
+        for right in range(1 - blocks, blocks):
+            if (down, right) != (0, 0):
+                here = scales[: tokens - down, max(-right, 0) : blocks - max(right, 0)]
+                there = scales[down:, max(right, 0) : blocks - max(-right, 0)]
+                assert bool((here != there).all())
 
 
 def test_sink_leaves_the_tail_below_what_float16_holds() -> None:
     case = CASES["sink-float16"]
     reference = _reference(case.name)
-    tail = torch.exp(-reference.lse.new_tensor(18.0))
-    assert float(tail) < 2.0**-25
+    tail = torch.exp(-reference.lse)  # the tail's scores are 0
+    assert float(tail.max()) < 2.0**-25
     half = case.problem.v_head_dim // 2
     assert bool((reference.out[..., :half] > 2.0**-14).all())  # a normal float16, made by the tail alone
 

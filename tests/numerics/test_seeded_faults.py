@@ -31,6 +31,21 @@ def test_fault_fails_its_case(fault: type, case: str) -> None:
     assert examine({"impl": source(fault), "case": case, "on": "cpu"})["numerics"]["verdict"] != "pass"
 
 
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        (faults.MutatedInput, "it wrote to its inputs: k4.codes."),
+        (faults.OutsideWriter, "it wrote outside of out."),
+        (faults.UnwrittenTail, "it left elements unwritten: 512 of out, 0 of lse."),
+        (faults.OwnOutput, "the runner's output is not the out and lse that bind was given."),
+        (faults.FiniteLSE, "a row that sees no key must be 0 with lse = -inf, and is not."),
+    ],
+)
+def test_breach_of_the_contract_is_told_as_such(fault: type, sentence: str) -> None:
+    found = examine({"impl": source(fault), "case": faults.FAULTS[fault], "on": "cpu"})
+    assert found["numerics"]["verdict"] == sentence
+
+
 @pytest.mark.parametrize("case", sorted(set(faults.FAULTS.values())))
 def test_unfaulted_passes_every_case_that_shows_a_fault(case: str) -> None:
     assert examine({"impl": source(faults.Unfaulted), "case": case, "on": "cpu"})["numerics"]["verdict"] == "pass"

@@ -43,6 +43,13 @@ def test_an_architecture_that_the_installed_triton_does_not_know(triton_is):
     assert availability.why_not(find("sm_110a")) is None
 
 
+def test_an_interpreter_that_fails_with_current_numpy(triton_is):
+    triton_is((3, 6), interpreting=True)
+    assert availability.why_not(CPU) == "triton 3.6 cannot interpret kernels with current NumPy; install triton 3.7 or newer."
+    triton_is((3, 7), interpreting=True)
+    assert availability.why_not(CPU) is None
+
+
 def test_a_process_interprets_or_compiles_never_both(triton_is):
     triton_is((3, 9), interpreting=True)
     assert availability.why_not(CPU) is None
