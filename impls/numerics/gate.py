@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from impls.numerics.baselines import Baselines, largest_ratio, worse_than
@@ -121,7 +121,7 @@ def run(
             raise verdict
         verdicts[verdict.implementation, verdict.case] = verdict
         report(verdict, number, len(order))
-    return [verdicts[one.name, case] for one in chosen for case in cases]
+    return newly_refused([verdicts[one.name, case] for one in chosen for case in cases], baselines)
 
 
 def name_of(request: Mapping[str, Any]) -> str:
@@ -151,6 +151,22 @@ def refused_as_a_whole(verdicts: Iterable[Verdict]) -> dict[str, str]:
         for name, mine in by_name.items()
         if all(verdict.status == "unsupported" for verdict in mine)
     }
+
+
+def newly_refused(verdicts: Sequence[Verdict], baselines: Baselines) -> list[Verdict]:
+    """The verdicts, where a case that has a baseline and is refused now fails: it ran when the baseline was made.
+
+    An implementation that is refused as a whole is one that this machine lacks something for, and is left as it is.
+    """
+    absent = refused_as_a_whole(verdicts)
+
+    def seen(verdict: Verdict) -> Verdict:
+        known = baselines.entry(verdict.implementation, verdict.case) is not None
+        if verdict.status != "unsupported" or not known or verdict.implementation in absent:
+            return verdict
+        return replace(verdict, status="fail", sentence=f"it refuses a case it has a baseline for: {verdict.sentence}")
+
+    return [seen(verdict) for verdict in verdicts]
 
 
 def _given_up(one: Chosen, case: str) -> Verdict:

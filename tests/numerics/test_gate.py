@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,7 +21,7 @@ import nvfp4bench
 from impls.numerics import report
 from impls.numerics.baselines import METRICS, Baselines, default_path, read
 from impls.numerics.cases import CASES
-from impls.numerics.gate import Chosen, Verdict, judge
+from impls.numerics.gate import Chosen, Verdict, judge, newly_refused
 from impls.numerics.gate import run as run_gate
 from impls.registry import BUILT_IN
 from impls.worker import ROOT, Reply
@@ -78,6 +79,17 @@ def test_no_answer_fails_with_its_sentence(status: Any) -> None:
 
 def test_unsupported_holds() -> None:
     assert judge("a", "x", Reply("unsupported", sentence="why."), 1.0, Baselines()).holds
+
+
+def test_case_that_was_measured_before_and_is_now_refused_fails() -> None:
+    known = Baselines(entries={"one": {"window": dict.fromkeys(METRICS, 1e-3)}})
+    refused, ran = (Verdict("one", case, status, 0.1, None) for case, status in (("window", "unsupported"), ("decode", "pass")))
+    window, decode = newly_refused([replace(refused, sentence="one takes no window."), ran], known)
+    assert not window.holds
+    assert window.sentence == "it refuses a case it has a baseline for: one takes no window."
+    assert decode is ran
+    assert newly_refused([refused, ran], Baselines())[0].holds  # never measured: it may say no
+    assert newly_refused([refused], known)[0].holds  # refused as a whole: something is missing on this machine
 
 
 def test_json_has_every_cell_and_no_infinity() -> None:

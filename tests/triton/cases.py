@@ -85,9 +85,13 @@ MASKS: dict[str, dict[str, Any]] = {
 
 
 def _cases() -> Iterator[Case]:
-    for dim, v_dim in ((16, 16), (16, 96), (32, 32), (48, 80), (128, 128), (192, 128), (128, 256), (256, 64), (512, 512)):
-        for v_axis in (-1, -2):
+    dims = ((16, 16), (16, 96), (32, 16), (32, 32), (48, 80), (128, 128), (192, 128), (128, 256), (256, 64), (512, 512))
+    for v_axis in (-1, -2):
+        for dim, v_dim in dims:
             yield Case(f"head-dim-{dim}-{v_dim}-axis{v_axis}", {"head_dim": dim, "v_head_dim": v_dim, "v_block_axis": v_axis})
+        for rows in (32, 64, 128):  # packed query rows: row tiles of each height that the planner knows besides 16
+            shape = {"batch": 1, "q_heads": 2, "kv_heads": 1, "q_len": rows // 2, "v_block_axis": v_axis}
+            yield Case(f"row-tile-of-{rows}-axis{v_axis}", shape)
     for group in (1, 2, 4, 6, 8):
         yield Case(f"group-{group}", {"q_heads": 2 * group, "q_len": 5})
     yield Case("kv-heads-4", {"kv_heads": 4, "q_heads": 8})
