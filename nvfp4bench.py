@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
+from typing import Any
 
 from impls.errors import CommandError
 
@@ -27,11 +29,13 @@ _PUBLIC = {
 __all__ = list(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(importlib.import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'nvfp4bench' has no attribute {name!r}")
 
+
+OLDEST_PYTHON = (3, 11)
 
 # Each command is a module with `configure(parser)` and `execute(arguments) -> exit status`.
 COMMANDS = {
@@ -47,6 +51,10 @@ COMMANDS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command. Exit status: 0 holds, 1 a regression or failed check, 2 the command could not do its job."""
+    if sys.version_info < OLDEST_PYTHON:
+        have, need = (".".join(map(str, version[:2])) for version in (sys.version_info, OLDEST_PYTHON))
+        print(f"nvfp4bench: Python {need} or newer is needed, and {sys.executable} is {have}.", file=sys.stderr)
+        return 2
     parser = argparse.ArgumentParser(prog="nvfp4bench", description=(__doc__ or "").split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     chosen = next((word for word in (sys.argv[1:] if argv is None else argv) if not word.startswith("-")), None)
@@ -59,6 +67,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.execute(arguments))
+    except BrokenPipeError:  # whoever read our output has enough; what Python still holds goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except (CommandError, ValueError, OSError) as error:
         print(f"nvfp4bench {arguments.command}: {error}", file=sys.stderr)
         return 2

@@ -100,9 +100,15 @@ class Numerics:
     """The word pass, or the sentence that says which check failed."""
 
     def __post_init__(self) -> None:
-        # A broken implementation may return NaN; the counts and the verdict say so, and the errors are then Inf.
-        if not isinstance(self.nan_count, int) or not isinstance(self.inf_count, int):
-            raise ValueError("nan_count and inf_count are whole numbers.")
+        # A broken implementation may return NaN; the counts and the verdict say so. The errors are then Inf, and the cosine
+        # has no value.
+        for spec in dataclasses.fields(self):
+            value = getattr(self, spec.name)
+            if isinstance(value, float) and math.isnan(value) and spec.name != "cosine":
+                raise ValueError(f"{spec.name} is not a number; an error that cannot be computed is Inf.")
+        for name in ("nan_count", "inf_count"):
+            if not isinstance(getattr(self, name), int):
+                raise ValueError(f"{name} must be a whole number, not {getattr(self, name)!r:.60}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +153,10 @@ class Cell:
             if not samples:
                 raise ValueError(f"cell {self.id}: series {name} has no samples.")
             _finite(f"cell {self.id}: series {name}", samples)
+        _finite(f"cell {self.id}: clocks", self.clocks)
+        _finite(f"cell {self.id}: seconds", (x for x in (self.prepare_seconds, self.compile_seconds) if x is not None))
+        if not all(isinstance(value, (int, str)) for value in self.plan.values()):
+            raise ValueError(f"cell {self.id}: plan holds whole numbers and words only.")
 
     @property
     def workload(self) -> str:

@@ -1,1 +1,1 @@
-"""Results made into static HTML pages that work offline."""
+"""Results made into static HTML. Reads journals and `impls.arch`, and nothing else of the project."""

@@ -22,9 +22,8 @@ def arch_of(device: torch.device | str) -> Arch:
     capability = torch.cuda.get_device_capability(device)
     arch = of_capability(*capability)
     if arch is None:
-        raise ValueError(
-            f"the GPU {torch.cuda.get_device_name(device)} has compute capability {capability}, which impls/arch.py does not list."
-        )
+        name = torch.cuda.get_device_name(device)
+        raise ValueError(f"the GPU {name} has compute capability {capability}, which impls/arch.py does not list.")
     return arch
 
 

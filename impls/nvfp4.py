@@ -15,6 +15,8 @@ Rounding is to nearest, ties to even, on float32 quotients. Each arrow is one IE
     scale = e4m3(max|block| / (6 * global))        saturates at 448; a block below 6 * 2^-10 * global becomes zero
     code  = e2m1(x / (scale * global))             saturates at 6; the sign of a zero is kept
 
+A block whose scale is zero has codes 0 throughout: it has no sign to keep.
+
 Formats: OCP Microscaling Formats v1.0, section 5.3.3 (E2M1); OCP 8-bit Floating Point v1.0 (E4M3).
 Other layouts and conventions come in and go out through `impls.layouts`.
 """
@@ -33,6 +35,7 @@ E4M3_MAX = 448.0
 E4M3_NAN = 0x7F  # the one byte of 0x00..0x7F that is no scale
 GLOBAL_MAX_RATIO = E2M1_MAX * E4M3_MAX  # 2688: amax / global_scale when the whole range is used
 GLOBAL_SCALE_MIN = 2.0**-126  # the smallest normal float32: a subnormal global scale would lose its own digits
+GLOBAL_SCALE_MAX = (2.0**128 - 2.0**104) / GLOBAL_MAX_RATIO  # of the largest float32 (exact): every NVFP4 value is finite
 E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 
 
@@ -75,7 +78,7 @@ class NVFP4Tensor:
             wrong = f"codes, scales and global_scale must be on one device, not {devices}"
         elif not -self.codes.ndim <= self.block_axis <= -1:
             wrong = f"block_axis counts from the end, -1 to -{self.codes.ndim}, and is {self.block_axis}"
-        elif not (blocks - 1) * BLOCK < self.length <= blocks * BLOCK and self.length != 0:
+        elif self.length < 0 or -(-self.length // BLOCK) != blocks:
             wrong = f"length {self.length} does not end in the last of {blocks} blocks of {BLOCK}"
         if wrong:
             raise ValueError(f"NVFP4Tensor: {wrong}.")
@@ -112,9 +115,11 @@ def quantize(
 ) -> NVFP4Tensor:
     """Round `x` [any shape, float] to NVFP4 with blocks of 16 along `block_axis`.
 
-    `global_scale` is a decode multiplier; left out, it is max|x| / 2688 (1 for a tensor of zeros).
-    Raises ValueError on NaN or Inf, on data that is not floating point, or on a global scale that is not a positive
-    finite number. `check=False` reads nothing back, so it never synchronises: a NaN then makes its block NaN.
+    `global_scale` is a decode multiplier from 2^-126 to the largest float32 / 2688, a number or a 0-d tensor; left out,
+    it is max|x| / 2688 (1 for a tensor of zeros).
+    Raises ValueError on NaN or Inf, on data that is not floating point, or on a global scale out of range.
+    `check=False` reads nothing back, so it never synchronises. A NaN then makes its block NaN, and an Inf saturates like
+    any value too large; with the default global scale either of them makes the whole tensor NaN.
     """
     import torch
 
@@ -129,11 +134,26 @@ def quantize(
     if global_scale is None:
         scale = default_global_scale(values)
     else:
-        scale = torch.as_tensor(global_scale, dtype=torch.float32, device=x.device)
-        if scale.ndim != 0 or (check and not 0 < float(scale) < float("inf")):
-            raise ValueError("quantize: global_scale must be one positive finite number.")
+        scale = as_global_scale(global_scale, x.device)
+        if scale.ndim != 0:
+            raise ValueError(f"quantize: global_scale must be one number, not a tensor of shape {list(scale.shape)}.")
+        if check and not GLOBAL_SCALE_MIN <= float(scale) <= GLOBAL_SCALE_MAX:
+            limits = f"{GLOBAL_SCALE_MIN:.3g} to {GLOBAL_SCALE_MAX:.3g}"
+            raise ValueError(f"quantize: global_scale must be a number from {limits}, not {float(global_scale)}.")
     codes, scales = _quantize_last_axis(values, scale)
     return NVFP4Tensor(codes, scales, scale, block_axis=axis, length=x.shape[axis])
+
+
+def as_global_scale(given: torch.Tensor | float, device: torch.device) -> torch.Tensor:
+    """A number or a tensor as float32 on `device`, Inf where it is beyond float32.
+
+    A number is filled in on the device: copying it over would synchronise.
+    """
+    import torch
+
+    if isinstance(given, torch.Tensor):
+        return given.to(device, torch.float32)
+    return torch.full((), given, dtype=torch.float64, device=device).float()
 
 
 def default_global_scale(values: torch.Tensor, *, per_row: bool = False) -> torch.Tensor:
@@ -150,12 +170,12 @@ def default_global_scale(values: torch.Tensor, *, per_row: bool = False) -> torc
 def dequantize(t: NVFP4Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
     """The values of `t` in the order of the original axes, float32 unless `dtype` is given.
 
-    The product is formed in float64, where it is exact, and rounded once.
+    The product is formed in float64, where it is exact, and rounded to float32; a 16-bit `dtype` rounds once more.
     """
     import torch
 
     exact = decode(t).double() * t.global_scale.double()
-    return exact.to(dtype or torch.float32)
+    return exact if dtype == torch.float64 else exact.float().to(dtype or torch.float32)
 
 
 def decode(t: NVFP4Tensor) -> torch.Tensor:
@@ -180,12 +200,16 @@ def round_rows(q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def unpack_codes(codes: torch.Tensor) -> torch.Tensor:
-    """E2M1 values [..., 2n] float32 of packed codes [..., n] uint8."""
+    """E2M1 values [..., 2n] float32 of packed codes [..., n] uint8.
+
+    The sign, exponent and mantissa bits of E2M1 are put where float16 has them, subnormals included; its exponent bias
+    is larger by 15 - 1. A table of the values would have to be copied to the device, and waited for, at every call.
+    """
     import torch
 
-    table = torch.tensor(E2M1_VALUES, dtype=torch.float32, device=codes.device)
-    nibbles = torch.stack((codes & 0xF, codes >> 4), dim=-1).flatten(-2)
-    return table[nibbles.int()]
+    nibbles = torch.stack((codes & 0xF, codes >> 4), dim=-1).flatten(-2).to(torch.int16)
+    float16_bits = (nibbles & 0x7) << 9 | (nibbles & 0x8) << 12
+    return float16_bits.view(torch.float16).float() * 2.0**14
 
 
 def _quantize_last_axis(values: torch.Tensor, global_scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -193,7 +217,8 @@ def _quantize_last_axis(values: torch.Tensor, global_scale: torch.Tensor) -> tup
     import torch
 
     padding = -values.shape[-1] % BLOCK
-    blocks = torch.nn.functional.pad(values, (0, padding)).unflatten(-1, (-1, BLOCK))
+    # contiguous, or the strides of a moved block axis would live on in codes and scales
+    blocks = torch.nn.functional.pad(values.contiguous(), (0, padding)).unflatten(-1, (-1, BLOCK))
     amax = blocks.abs().amax(dim=-1)
     scales = (amax / (E2M1_MAX * global_scale)).clamp(max=E4M3_MAX).to(torch.float8_e4m3fn)
     step = (scales.float() * global_scale).unsqueeze(-1)

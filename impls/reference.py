@@ -22,7 +22,7 @@ from functools import partial
 import torch
 
 from impls.contract import EXACT, Inputs, Paged, Problem, Rounding, Rounds
-from impls.nvfp4 import NVFP4Tensor, dequantize, round_rows
+from impls.nvfp4 import E4M3_MAX, NVFP4Tensor, dequantize, round_rows
 
 CHUNK = 8192  # keys whose scores are held at a time
 
@@ -80,13 +80,18 @@ def float_attention(
 
 
 def round_operand(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-    """`x` [..., D] in float64, rounded as declared. `nvfp4` means `round_rows`: a global scale for every row."""
+    """`x` [..., D] in float64, rounded as declared.
+
+    `nvfp4` means `round_rows`: a global scale for every row. `float8_e4m3` saturates at 448, as PTX `cvt.satfinite` does.
+    """
     if rounding.name == "exact":
         return x.double()
     if rounding.name == "nvfp4":
         values, factor = round_rows(x)
         return values.double() * factor.double()
-    return x.to(getattr(torch, "float8_e4m3fn" if rounding.name == "float8_e4m3" else rounding.name)).double()
+    if rounding.name == "float8_e4m3":
+        return x.clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).double()  # torch versions differ beyond 448
+    return x.to(getattr(torch, rounding.name)).double()
 
 
 def visible_keys(problem: Problem, rows: torch.Tensor, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:

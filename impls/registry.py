@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +23,7 @@ BUILT_IN = {
 def implementations() -> dict[str, Implementation]:
     """{name: implementation}: the built-in ones, then those of installed packages (entry points).
 
-    An installed one that cannot be loaded is listed all the same, and its `why_not` says what went wrong.
+    An installed one that cannot be used is listed all the same, and its `why_not` says what went wrong.
     Raises ValueError when two share a name.
     """
     found = {name: _load(place) for name, place in BUILT_IN.items()}
@@ -30,17 +31,30 @@ def implementations() -> dict[str, Implementation]:
         if entry.name in found:
             raise ValueError(f"two implementations are called {entry.name!r}; the second comes from {entry.value}.")
         try:
-            found[entry.name] = _load(entry.value)
+            made = _load(entry.value)
+            if made.name != entry.name:
+                raise ValueError(
+                    f"{entry.value} calls itself {made.name!r}, and its entry point {entry.name!r}; make them one."
+                )
         except ValueError as error:
-            found[entry.name] = _Unloadable(entry.name, str(error))
+            made = _Unloadable(entry.name, str(error))
+        found[entry.name] = made
     return found
+
+
+def names() -> list[str]:
+    """The names of `implementations()`, without importing what an installed package brings."""
+    return [*BUILT_IN, *(entry.name for entry in entry_points(group=ENTRY_POINT_GROUP))]
 
 
 def implementation(name: str) -> Implementation:
     """The implementation called `name`, or the one at `path/to/file.py:Class`. Raises ValueError if there is none."""
-    if ".py:" in name:
-        return _load(name)
     found = implementations()
+    if ".py:" in name:
+        outside = _load(name)
+        if outside.name in found:
+            raise ValueError(f"the implementation at {name} calls itself {outside.name!r}, which is taken; rename it.")
+        return outside
     if name not in found:
         raise ValueError(
             f"unknown implementation {name!r}; there are {', '.join(found)}, or name one as path/to/file.py:Class."
@@ -75,10 +89,13 @@ def _load(place: str) -> Implementation:
     try:
         module = _import_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
         made = getattr(module, attribute)()
-    except Exception as error:
-        raise ValueError(f"cannot load implementation {place}: {type(error).__name__}: {error}.") from error
+    except (Exception, SystemExit) as error:  # whatever a module of somebody else's does when it is imported
+        what = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
+        raise ValueError(f"cannot load implementation {place}: {type(error).__name__}: {what}.") from error
     if not isinstance(made, Implementation):
         raise ValueError(f"cannot load implementation {place}: {attribute} is not an impls.contract.Implementation.")
+    if not (hasattr(made, "name") and hasattr(made, "summary")):
+        raise ValueError(f"cannot load implementation {place}: {attribute} has no name or no summary.")
     return made
 
 
@@ -88,5 +105,6 @@ def _import_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"nvfp4bench_external_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look up the annotations of their fields
     spec.loader.exec_module(module)
     return module

@@ -141,11 +141,11 @@ def _check_contents(problem: Problem, inputs: Inputs) -> None:
     lens, table = inputs.kv_lens, inputs.block_table
     if lens is not None and not bool(((lens >= 0) & (lens <= problem.kv_len)).all()):
         raise ValueError(f"kv_lens must lie between 0 and {problem.kv_len}, and is {lens.tolist()}.")
-    if lens is None or table is None or not isinstance(problem.layout, Paged):
+    if table is None or not isinstance(problem.layout, Paged):
         return
     pages = inputs.k4.shape[0]
-    for sequence, used in enumerate((-(-lens // problem.layout.page_size)).tolist()):
-        row = table[sequence, :used]
+    for sequence, tokens in enumerate([problem.kv_len] * problem.batch if lens is None else lens.tolist()):
+        row = table[sequence, : -(-tokens // problem.layout.page_size)]
         if not bool(((row >= 0) & (row < pages)).all()):
             raise ValueError(f"block_table names pages outside 0 to {pages - 1} for sequence {sequence}: {row.tolist()}.")
 

@@ -1,0 +1,47 @@
+# Every target sets itself up: the first call makes .venv, later ones find it as it should be and go on at once.
+#
+#   PYTHON3=python3.12      the Python that .venv is made with, 3.11 or newer
+#   PYTHON=/path/python     use this Python's torch, triton and numpy; install nothing and leave .venv alone
+
+.DEFAULT_GOAL := help
+.PHONY: help setup bench gate test test-slow lint clean
+
+PYTHON3 ?= python3
+# Only from the command line: a PYTHON that happens to be in the environment was not meant for us.
+ifeq ($(origin PYTHON),command line)
+  RUN := "$(PYTHON)"
+else
+  RUN := .venv/bin/python
+endif
+
+help: ## this list
+	@awk -F ': .*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## the environment in .venv, at the tested versions
+ifeq ($(origin PYTHON),command line)
+	@$(RUN) scripts/check_python.py
+else
+	@"$(PYTHON3)" scripts/check_python.py
+	@"$(PYTHON3)" scripts/install.py --venv .venv --editable bench test lint
+endif
+
+bench: setup ## what works on this machine, measured quickly and drawn as a page
+	@$(RUN) scripts/bench.py
+
+gate: setup ## numeric gate on the CPU: every implementation against the float64 reference
+	$(RUN) nvfp4bench.py gate --on cpu
+
+test: setup ## the tests that take seconds
+	$(RUN) -m pytest -m "not slow"
+
+test-slow: setup ## the tests that take minutes
+	$(RUN) -m pytest -m slow
+
+lint: setup ## ruff and mypy
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+clean: ## remove what the other targets made, .venv too; results/ stays
+	rm -rf .venv .asv build dist dashboard *.egg-info .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,79 @@
+"""What asv calls our series, and what their values are: the same in asv's own runs and in the files made from journals.
+
+    decode-b8/triton/d128/kv1024, series latency   ->   decode.TritonB8.track_latency(128, 1024)
+
+The module is the workload's family, the class the implementation and the rest of the workload's name. Only series of which
+less is better are handed to asv, because it has no notion of direction.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from benchmarks.cells import Workload
+from benchmarks.records import Cell
+
+
+@dataclass(frozen=True)
+class Track:
+    """One series of a suite: a method `track_<name>`."""
+
+    name: str
+    unit: str
+    kind: str
+    """asv's type: "time" for samples in seconds, "track" for a number that is the same every time."""
+
+
+TRACKS = {
+    "latency": (Track("latency", "seconds", "time"),),
+    "host": tuple(Track(name, "seconds", "time") for name in ("plan", "pack", "bind", "call")),
+    "numerics": tuple(
+        Track(name, unit, "track")
+        for name, unit in (
+            ("error_over_bound", "fraction of the bound"),
+            ("relative_l2", "relative error"),
+            ("largest_row_error", "relative error"),
+            ("lse_error", "absolute error"),
+        )
+    ),
+}
+
+
+def module_name(workload: Workload) -> str:
+    return workload.name.partition("-")[0]
+
+
+def class_name(workload: Workload, impl: str) -> str:
+    """A Python name, because asv splits benchmark names at hyphens: ("decode-b8", "dual_chunk") is DualChunkB8."""
+    words = re.split(r"[^A-Za-z0-9]+", f"{impl} {workload.name.partition('-')[2]}")
+    name = "".join(word[0].upper() + word[1:] for word in words if word)
+    return name if name[0].isalpha() else f"Impl{name}"
+
+
+def benchmark_name(workload: Workload, impl: str, track: Track) -> str:
+    return f"{module_name(workload)}.{class_name(workload, impl)}.track_{track.name}"
+
+
+def class_names(workload: Workload, impls: Iterable[str]) -> dict[str, str]:
+    """{class name: implementation}. Raises ValueError where two implementations would share one."""
+    named: dict[str, str] = {}
+    for impl in impls:
+        name = class_name(workload, impl)
+        if name in named:
+            raise ValueError(f"asv would call {named[name]!r} and {impl!r} both {name}; rename one of the implementations.")
+        named[name] = impl
+    return named
+
+
+def samples(cell: Cell, track: Track) -> tuple[float, ...]:
+    """The samples of a series, seconds; of an error its one value to 5 digits, and none where that is infinite.
+
+    Empty also where the cell is not ok: asv's `publish` never returns from an Inf, and a failure is no number.
+    """
+    if track.kind == "time":
+        return cell.series.get(track.name, ())
+    value = float(getattr(cell.numerics, track.name)) if cell.numerics else math.inf
+    return (float(f"{value:.4e}"),) if math.isfinite(value) else ()

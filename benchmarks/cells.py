@@ -1,0 +1,171 @@
+"""The catalogue: which cells there are. A cell id is workload/implementation/parameters, e.g. decode/triton/d128/kv131072.
+
+A workload has fixed axes, and its cells are their product. A new dimension is a new workload, never a new axis: asv keeps
+the history of a benchmark only while its parameters stay the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any
+
+from benchmarks.records import SUITES
+from impls.contract import Problem
+
+HEAD_DIMS = (64, 128, 192, 256, 512)
+KV_LENS = (1024, 4096, 16384, 65536, 131072)
+Q_HEADS, KV_HEADS = 32, 8
+HOST_Q_HEADS, HOST_KV_HEADS = 8, 2
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One parameter of a workload. In a cell id a value stands behind its prefix: d128, kv1024."""
+
+    name: str
+    prefix: str
+    values: tuple[int | str, ...]
+    quick: tuple[int | str, ...]
+    """The values that --quick takes."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Cells that differ in their parameters and implementation only."""
+
+    name: str
+    """First part of the cell ids. Behind a hyphen stands what sets it apart from others of its family: decode-b8."""
+    suite: str
+    claim: str
+    """One sentence: what a cell of it measures."""
+    axes: tuple[Axis, ...]
+    quick: bool = False
+    batch: int = 1
+    q_len: int | None = 1
+    """Query tokens; None: as many as the cache has tokens (prefill)."""
+
+    def cell_id(self, impl: str, values: Sequence[int | str]) -> str:
+        return "/".join([self.name, impl, *(f"{axis.prefix}{value}" for axis, value in zip(self.axes, values, strict=True))])
+
+    def points(self, *, quick: bool = False) -> Iterator[tuple[int | str, ...]]:
+        """Every combination of axis values, the last axis fastest."""
+        return itertools.product(*(axis.quick if quick else axis.values for axis in self.axes))
+
+    def problem(self, head_dim: int, kv_len: int) -> Problem:
+        """The attention problem of a point of a latency or host workload; heads are those of an 8-billion Llama 3."""
+        host = self.suite == "host"
+        return Problem(
+            batch=self.batch,
+            q_heads=HOST_Q_HEADS if host else Q_HEADS,
+            kv_heads=HOST_KV_HEADS if host else KV_HEADS,
+            q_len=kv_len if self.q_len is None else self.q_len,
+            kv_len=kv_len,
+            head_dim=head_dim,
+            v_head_dim=head_dim,
+        )
+
+
+@dataclass(frozen=True)
+class CellSpec:
+    """A cell that can be measured, before it is."""
+
+    workload: Workload
+    impl: str
+    """Name of the implementation, as in the id."""
+    source: str
+    """What `impls.registry.implementation` finds it by: the name, or path/to/file.py:Class."""
+    values: tuple[int | str, ...]
+    quick: bool
+
+    @property
+    def id(self) -> str:
+        return self.workload.cell_id(self.impl, self.values)
+
+    @property
+    def suite(self) -> str:
+        return self.workload.suite
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """{axis name: value}"""
+        return {axis.name: value for axis, value in zip(self.workload.axes, self.values, strict=True)}
+
+
+@cache
+def workloads() -> dict[str, Workload]:
+    """{name: workload}, those first that tell most."""
+    from impls.numerics.cases import CASES
+
+    quick_cases = tuple(name for name, case in CASES.items() if case.quick)
+    numerics = Workload(
+        "numerics",
+        "numerics",
+        "Errors against float64 attention, on structured and random cases.",
+        (Axis("case", "", tuple(CASES), quick_cases),),
+        quick=True,
+    )
+    host = Workload(
+        "host",
+        "host",
+        "Time of plan, pack, bind and one call on a small problem, as the calling thread sees it.",
+        (Axis("head_dim", "d", HEAD_DIMS, (128,)), Axis("kv_len", "kv", (1024, 4096), (1024,))),
+        quick=True,
+    )
+    axes = (Axis("head_dim", "d", HEAD_DIMS, (128, 512)), Axis("kv_len", "kv", KV_LENS, (1024, 16384, 131072)))
+    decode = [
+        Workload(f"decode-b{batch}" if batch > 1 else "decode", "latency", _decode_claim(batch), axes, batch == 1, batch)
+        for batch in (1, 8, 32)
+    ]
+    extend = [
+        Workload(f"extend-q{q_len}", "latency", f"{q_len} new tokens against a long cache.", axes, q_len == 512, q_len=q_len)
+        for q_len in (4, 16, 64, 512, 2048)
+    ]
+    prefill = Workload("prefill", "latency", "As many new tokens as the cache holds, causal.", axes, quick=True, q_len=None)
+    return {workload.name: workload for workload in (numerics, host, *decode, *extend, prefill)}
+
+
+def _decode_claim(batch: int) -> str:
+    return f"One new token for each of {batch} sequences." if batch > 1 else "One new token of one sequence."
+
+
+def specs(impls: dict[str, str], suites: Sequence[str] = SUITES, pattern: str = "*", *, quick: bool = False) -> list[CellSpec]:
+    """The cells of `impls` {name: source} to measure, the most telling first.
+
+    Quick cells come before the others; among them every workload and implementation gets its first cell before any gets
+    its second, so that a budget that ends early has left none out.
+    Raises ValueError where nothing is called so.
+    """
+    ranked = []
+    for workload in workloads().values():
+        if workload.suite not in suites or (quick and not workload.quick):
+            continue
+        for impl, source in impls.items():
+            ranks = {True: 0, False: 0}
+            for point in workload.points(quick=quick):
+                first = workload.quick and all(value in axis.quick for axis, value in zip(workload.axes, point, strict=True))
+                spec = CellSpec(workload, impl, source, point, first)
+                if fnmatchcase(spec.id, pattern):
+                    ranked.append((not first, ranks[first], spec))
+                ranks[first] += 1
+    if not ranked:
+        kind = "quick cell" if quick else "cell"
+        raise ValueError(f"no {kind} is called {pattern!r}; ids read like {_examples(impls, suites)}.")
+    return [spec for _, _, spec in sorted(ranked, key=lambda entry: entry[:2])]
+
+
+def find(cell_id: str, impls: dict[str, str]) -> CellSpec:
+    """The cell with this id. Raises ValueError that says which there are."""
+    found = [spec for spec in specs(impls) if spec.id == cell_id]
+    if not found:
+        raise ValueError(f"there is no cell {cell_id!r}; `run --full --plan` lists all, e.g. {_examples(impls, SUITES)}.")
+    return found[0]
+
+
+def _examples(impls: dict[str, str], suites: Sequence[str]) -> str:
+    impl = next(iter(impls))
+    chosen = [workload for workload in workloads().values() if workload.suite in suites]
+    return ", ".join(workload.cell_id(impl, next(workload.points())) for workload in chosen)

@@ -1,0 +1,105 @@
+"""`nvfp4bench run`: measure a plan of cells into a journal, and hand asv what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.asv_file import write_asv_files
+from benchmarks.cells import CellSpec, specs
+from benchmarks.commands.selection import add_place, add_selection, chosen_impls, chosen_suites
+from benchmarks.commit import resolve_commit
+from benchmarks.here import place_here, this_run
+from benchmarks.journal import JournalWriter, read_results
+from benchmarks.records import STATUSES
+from benchmarks.sweep import FAILURES, Place, how_of, predicted_seconds, sweep, verdict_of, within
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="the few cells that tell most (the default)")
+    size.add_argument("--full", action="store_true", help="every cell")
+    add_selection(parser)
+    add_place(parser)
+    parser.add_argument("--cell", default="*", metavar="GLOB", help="only cells whose id matches, e.g. 'decode/*/d128/*'")
+    parser.add_argument("--budget", type=_seconds, metavar="S", help="stop after S seconds; --resume goes on")
+    parser.add_argument("--resume", action="store_true", help="go on with the journal of this commit and toolchain")
+    parser.add_argument("--plan", action="store_true", help="print the cells and their predicted seconds, measure nothing")
+    parser.add_argument("--commit", metavar="HASH", help="commit that the results are for; left out: the one checked out")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """0 if every cell was measured or has its reason not to be, 1 if one failed, crashed, hung or is wrong."""
+    impls = chosen_impls(arguments.impl)
+    quick = arguments.quick or (not arguments.full and arguments.cell == "*")  # a pattern alone is looked up among all
+    planned = specs(impls, chosen_suites(arguments.suite), arguments.cell, quick=quick)
+    place = place_here(cpu=arguments.cpu)
+    if arguments.plan:
+        _print_plan(planned, place, arguments.budget)
+        return 0
+    commit = resolve_commit(arguments.commit) if arguments.commit else None
+    run = this_run(_command(arguments), commit=commit, cpu=arguments.cpu)
+    with JournalWriter(arguments.results, run, resume=arguments.resume) as journal:
+        if journal.cut:
+            _say(journal.cut)
+        try:
+            left = sweep(planned, place, journal, budget=arguments.budget, report=_say)
+        except KeyboardInterrupt:
+            _say(f"interrupted; {journal.path} keeps what was measured, and --resume goes on from there.")
+            return 130
+        recorded = [cell for spec in planned if (cell := journal.recorded.get((spec.id, how_of(spec, place))))]
+    journals, problems = read_results(arguments.results)
+    for sentence in (*problems, *write_asv_files(arguments.results, journals)):
+        _say(sentence)
+    verdicts = Counter(map(verdict_of, recorded))
+    _print_summary(verdicts, left, journal.path)
+    return 1 if any(verdicts[word] for word in (*FAILURES, "wrong")) else 0
+
+
+def _command(arguments: argparse.Namespace) -> str:
+    """The command for the record: what decides which cells are measured, and no path of this host."""
+    words = ["nvfp4bench", "run", *(f"--{name}" for name in ("quick", "full", "resume", "cpu") if getattr(arguments, name))]
+    if arguments.impl:
+        words += ["--impl", ",".join(Path(source).name for source in arguments.impl.split(","))]
+    if arguments.suite:
+        words += ["--suite", arguments.suite]
+    if arguments.cell != "*":
+        words += ["--cell", arguments.cell]
+    if arguments.budget:
+        words += ["--budget", f"{arguments.budget:g}"]
+    return shlex.join(words)
+
+
+def _print_plan(planned: Sequence[CellSpec], place: Place, budget: float | None) -> None:
+    fitting = len(planned) if budget is None else within(budget, planned, place)
+    for number, spec in enumerate(planned):
+        late = "" if number < fitting else "  over the budget"
+        print(f"{predicted_seconds(spec, place):7.1f} s  {spec.id}{late}")
+    total = sum(predicted_seconds(spec, place) for spec in planned[:fitting])
+    print(f"{fitting} of {len(planned)} cells, about {total:.0f} s on the {place.how.upper()}.")
+
+
+def _print_summary(verdicts: Counter[str], left: Sequence[CellSpec], path: Path) -> None:
+    counts = ", ".join(f"{verdicts[word]} {word}" for word in (*STATUSES, "wrong") if verdicts[word])
+    print(f"{verdicts.total()} cells: {counts or 'none measured'}.")
+    if left:
+        print(f"{len(left)} cells are left, the first is {left[0].id}; the same command with --resume goes on.")
+    print(path)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"a positive number of seconds is needed, not {text!r}.")
+    return seconds
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

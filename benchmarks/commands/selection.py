@@ -1,0 +1,56 @@
+"""The options that say which implementations, suites and results a command is about."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.records import SUITES
+from impls.errors import CommandError
+from impls.registry import implementation, implementations
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--impl", metavar="A,B", help="implementations, by name or as path/to/file.py:Class; left out: all")
+    parser.add_argument("--suite", metavar="A,B", help=f"of {', '.join(SUITES)}; left out: all")
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cpu", action="store_true", help="measure the CPU, even if a GPU is here")
+    add_results(parser)
+
+
+def add_results(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="folder of results")
+
+
+def chosen_impls(text: str | None) -> dict[str, str]:
+    """{name: what the registry finds it by}. Raises ValueError that lists the names if one is unknown."""
+    if text is None:
+        return {name: name for name in implementations()}
+    chosen = {}
+    for source in _words("--impl", text):
+        name = implementation(source).name
+        if name in chosen:
+            raise CommandError(f"--impl names {name!r} twice.")
+        # another process, with another working directory, has to find the same file
+        chosen[name] = str(Path(source).absolute()) if ".py:" in source else source
+    return chosen
+
+
+def chosen_suites(text: str | None) -> tuple[str, ...]:
+    """Raises CommandError that lists the suites if one is unknown."""
+    if text is None:
+        return SUITES
+    words = _words("--suite", text)
+    for word in words:
+        if word not in SUITES:
+            raise CommandError(f"unknown suite {word!r}; there are {', '.join(SUITES)}.")
+    return tuple(words)
+
+
+def _words(option: str, text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise CommandError(f"{option} takes names with commas between them, not {text!r}.")
+    return words

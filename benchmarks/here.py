@@ -1,0 +1,32 @@
+"""What a run on this machine is: where it measures, and the record it begins with."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from benchmarks.commit import current_commit
+from benchmarks.environment import environment, gpu, machine_name
+from benchmarks.records import Run
+from benchmarks.source import source_hash
+from benchmarks.sweep import Place
+
+
+def place_here(*, cpu: bool = False) -> Place:
+    """The GPU, or the CPU where there is none or `cpu` asks for it. Raises CommandError where a GPU cannot be used."""
+    if cpu:
+        return Place("cpu", no_gpu="--cpu asked for the CPU.")
+    environment()  # raises where a GPU is there and cannot be used
+    state = gpu()
+    return Place("gpu") if state.arch is not None else Place("cpu", no_gpu=state.why_not)
+
+
+def this_run(command: str, *, commit: str | None = None, cpu: bool = False) -> Run:
+    """The run that starts now. Raises CommandError as `place_here` does, and where torch or numpy is missing."""
+    return Run(
+        command=command,
+        commit=commit or current_commit(),
+        source=source_hash(),
+        machine=machine_name(cpu=cpu),
+        started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        environment=environment(cpu=cpu),
+    )

@@ -1,0 +1,12 @@
+"""Host costs of the implementations on the CPU: plan, pack, bind and one call, over head_dim x kv_len."""
+
+from benchmarks.asv_classes import SWEEP_TIMEOUT, Found, benchmark_classes, swept
+
+globals().update(benchmark_classes(__name__))
+
+
+def setup_cache() -> Found:
+    return swept(__name__)
+
+
+setup_cache.timeout = SWEEP_TIMEOUT  # type: ignore[attr-defined]

@@ -1,0 +1,113 @@
+"""Cells made into rows: flat, plain data that the pages' figures and tables are drawn from.
+
+A cell that gave no number is a row as well, with its status and sentence in place of values. A name that comes from a
+journal is always a value and never a key, so that none can mean something to JavaScript.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks.records import Cell
+
+Row = dict[str, Any]
+VERDICTS = ("wrong", "failed", "crashed", "timeout", "oom", "ok", "unsupported", "skipped")
+"""What became of a cell, the most telling first: its status, or "wrong" where its numbers break a bound."""
+FAILURES = VERDICTS[:5]
+"""The cells that should be right and are not; "unsupported" and "skipped" say that no number was to be had."""
+
+
+def verdict(cell: Cell) -> str:
+    """One of VERDICTS."""
+    return "wrong" if _broken_bound(cell) else cell.status
+
+
+def sentence(cell: Cell) -> str | None:
+    """Why there is no number, or which bound it breaks; None where all is well."""
+    return _broken_bound(cell) or cell.sentence
+
+
+def _broken_bound(cell: Cell) -> str | None:
+    return None if cell.numerics is None or cell.numerics.verdict == "pass" else cell.numerics.verdict
+
+
+def numerics_rows(cells: Sequence[Cell]) -> list[Row]:
+    """One row per cell: the errors of one implementation on one case."""
+    rows = []
+    for cell in cells:
+        row = head(cell) | {"case": "/".join(cell.parameters)}
+        if cell.numerics is not None:
+            errors = cell.numerics
+            row |= {
+                "error_over_bound": _number(errors.error_over_bound),
+                "relative_l2": _number(errors.relative_l2),
+                "quantisation_relative_l2": _number(errors.quantisation_relative_l2),
+                "largest_row_error": _number(errors.largest_row_error),
+                "lse_error": _number(errors.lse_error),
+                "magnitude_ratio": _number(errors.magnitude_ratio),
+                "cosine": _number(errors.cosine),
+                "nan_count": errors.nan_count,
+                "inf_count": errors.inf_count,
+            }
+        rows.append(row)
+    return rows
+
+
+def timing_rows(cells: Sequence[Cell]) -> list[Row]:
+    """One row per cell and series: order statistics of its samples, in seconds. Samples themselves are not shipped.
+
+    `point` is what the cell's parameters say besides kv_len ("d128", or a preset), `kv_len` the tokens.
+    """
+    rows = []
+    for cell in cells:
+        start = head(cell) | {"workload": cell.workload, **_point(cell.parameters)}
+        clock = statistics.median(cell.clocks) if cell.clocks else None
+        for name, samples in cell.series.items():
+            low, middle, high = _quartiles(samples)
+            rows.append(
+                start
+                | {"series": name, "median": middle, "q25": low, "q75": high, "minimum": _number(min(samples))}
+                | {"samples": len(samples), "clock_mhz": clock}
+            )
+        if not cell.series:
+            rows.append(start)
+    return rows
+
+
+ROWS: dict[str, Callable[[Sequence[Cell]], list[Row]]] = {
+    "latency": timing_rows,
+    "numerics": numerics_rows,
+    "host": timing_rows,
+}
+"""What makes the rows of each suite."""
+
+
+def head(cell: Cell) -> Row:
+    row: Row = {"id": cell.id, "impl": cell.impl, "how": cell.how, "status": verdict(cell)}
+    told = sentence(cell)
+    return row if told is None else row | {"sentence": told}
+
+
+def _point(parameters: Sequence[str]) -> Row:
+    """("d128", "kv1024") -> point "d128", kv_len 1024."""
+    kv_lens = [int(found[1]) for one in parameters if (found := re.fullmatch(r"kv(\d{1,15})", one))]
+    rest = [one for one in parameters if not re.fullmatch(r"kv\d{1,15}", one)]
+    return {"point": " ".join(rest), "kv_len": kv_lens[0] if kv_lens else None}
+
+
+def _quartiles(samples: Sequence[float]) -> tuple[Any, Any, Any]:
+    if len(samples) == 1:
+        return (_number(samples[0]),) * 3
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return _number(low), _number(middle), _number(high)
+
+
+def _number(value: float | None) -> float | str | None:
+    """Six significant digits; Inf as the word, which JSON has no number for."""
+    if value is None:
+        return None
+    return float(f"{value:.6g}") if math.isfinite(value) else str(value)

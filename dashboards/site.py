@@ -1,0 +1,175 @@
+"""The whole site in memory: {file name: bytes}, made from journals alone, so the same results give the same bytes.
+
+index.html              overview: problems and failures first, what is usable, the runs
+<arch>.html             one page per architecture found in the results
+data/<arch>.js          the runs on that architecture, for its page
+data/<run>-<suite>.js   the rows of one run, fetched by a page when it shows them
+static/                 style, scripts, plotly.js
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment as Templates
+from jinja2 import FileSystemLoader, StrictUndefined
+
+from benchmarks.journal import Journal
+from benchmarks.records import SUITES, Cell, Run
+from dashboards.rows import FAILURES, ROWS, VERDICTS, Row, head, verdict
+from impls.arch import Arch, find
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class ArchRun:
+    """What one journal holds about one architecture."""
+
+    key: str
+    """Unique and safe as a file name and an id, whatever the journal is called."""
+    run: Run
+    arch: Arch
+    cells: tuple[Cell, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """{verdict: cells}, only those that occur, in the order of VERDICTS."""
+        found = Counter(map(verdict, self.cells))
+        return {word: found[word] for word in VERDICTS if word in found}
+
+    @property
+    def failures(self) -> list[Row]:
+        return [head(cell) for cell in self.cells if verdict(cell) in FAILURES]
+
+    def outcome(self, impl: str) -> tuple[dict[str, int], str]:
+        """({verdict: cells} of one implementation, the most frequent reason why one has no number or a wrong one)."""
+        rows = [head(cell) for cell in self.cells if cell.impl == impl]
+        found = Counter(row["status"] for row in rows)
+        reasons = Counter(row["sentence"] for row in rows if "sentence" in row).most_common(1)
+        return {word: found[word] for word in VERDICTS if word in found}, reasons[0][0] if reasons else ""
+
+
+def build(runs: Sequence[ArchRun], problems: Sequence[str], plotly: str) -> dict[str, bytes]:
+    """The site's files. `runs` are those of `split_by_arch`; `problems` say what is left out; `plotly` is plotly.js."""
+    arches = sorted({one.arch.name: one.arch for one in runs}.values(), key=lambda arch: (arch.compute_capability, arch.name))
+    impls = sorted({cell.impl for one in runs for cell in one.cells})
+
+    templates = Templates(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    files = {f"static/{path.name}": path.read_bytes() for path in sorted((HERE / "static").iterdir())}
+    files["static/plotly.min.js"] = plotly.encode()
+    overview = {
+        "arches": arches,
+        "runs": runs,
+        "newest": newest_of_each_machine(runs),
+        "problems": problems,
+        "impls": impls,
+    }
+    files["index.html"] = templates.get_template("index.html").render(overview).encode("utf-8", "replace")
+    for arch in arches:
+        mine = [one for one in runs if one.arch == arch]
+        page = {"arches": arches, "arch": arch, "suites": _order_of_suites(mine)}
+        files[f"{arch.name}.html"] = templates.get_template("arch.html").render(page).encode("utf-8", "replace")
+        here = {cell.impl for one in mine for cell in one.cells}
+        looks = [(impl, order) for order, impl in enumerate(impls) if impl in here]
+        files[f"data/{arch.name}.js"] = script(arch.name, {"impls": looks, "runs": [_run_data(one) for one in mine]})
+        for one in mine:
+            for suite, cells in _by_suite(one.cells).items():
+                files[f"data/{one.key}-{suite}.js"] = script(f"{one.key}-{suite}", packed(ROWS[suite](cells)))
+    return files
+
+
+def split_by_arch(journals: Sequence[Journal], results: Path) -> tuple[list[ArchRun], list[str]]:
+    """(runs on each architecture, the newest first; sentences about cells of architectures that nobody knows)."""
+    runs, unknown = [], []
+    for journal in journals:
+        cells_of: dict[Arch, list[Cell]] = {}
+        for name, cells in _by_arch_name(journal).items():
+            try:
+                cells_of.setdefault(find(name), []).extend(cells)
+            except ValueError as error:
+                unknown.append(f"{journal.path}: {len(cells)} cells are left out: {error}")
+        runs += [ArchRun(_key(journal, arch, results), journal.run, arch, tuple(cells)) for arch, cells in cells_of.items()]
+    runs.sort(key=lambda one: one.key)
+    runs.sort(key=lambda one: one.run.started, reverse=True)
+    return runs, unknown
+
+
+def newest_of_each_machine(runs: Sequence[ArchRun]) -> list[ArchRun]:
+    """The newest run of each machine on each architecture; `runs` are sorted, the newest first."""
+    found: dict[tuple[str, str], ArchRun] = {}
+    for one in runs:
+        found.setdefault((one.run.machine, one.arch.name), one)
+    return list(found.values())
+
+
+def packed(rows: Sequence[Row]) -> dict[str, Any]:
+    """Rows as {"columns": names, "rows": values}: a third of the bytes of objects. data.js makes them objects again."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return {"columns": columns, "rows": [[row.get(name) for name in columns] for row in rows]}
+
+
+def script(name: str, data: Any) -> bytes:
+    """A classic script that hands `data` to the page: Chromium lets no page at file:// fetch anything else.
+
+    Everything beyond plain ASCII letters is escaped, and "<" too, so no text of a journal can end the script.
+    """
+    text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return f"nvfp4bench.receive({json.dumps(name)}, {text});\n".encode("ascii")
+
+
+def _by_arch_name(journal: Journal) -> dict[str, list[Cell]]:
+    """An emulated or static cell names its architecture; one that was executed has that of the run's device."""
+    device = journal.run.environment.arch
+    groups: dict[str, list[Cell]] = {} if journal.cells else {device: []}
+    for cell in journal.cells:
+        groups.setdefault(cell.how.partition(":")[2] or device, []).append(cell)
+    return groups
+
+
+def _key(journal: Journal, arch: Arch, results: Path) -> str:
+    place = hashlib.sha256(journal.path.relative_to(results).as_posix().encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return f"{journal.run.machine}-{arch.name}-{journal.run.commit[:8]}-{place}"
+
+
+def _by_suite(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    return {suite: found for suite in SUITES if (found := [cell for cell in cells if cell.suite == suite])}
+
+
+def _order_of_suites(runs: Sequence[ArchRun]) -> list[str]:
+    """Suites that have a number before those that have none."""
+    measured = {cell.suite for one in runs for cell in one.cells if cell.status == "ok"}
+    return sorted(SUITES, key=lambda suite: suite not in measured)
+
+
+def _run_data(one: ArchRun) -> dict[str, Any]:
+    """A run as its page shows it. Pairs rather than objects where names are a journal's own."""
+    run = one.run
+    environment = {key: value for key, value in dataclasses.asdict(run.environment).items() if value is not None}
+    return {
+        "key": one.key,
+        "machine": run.machine,
+        "started": run.started,
+        "commit": run.commit[:8],
+        "facts": [
+            *({"commit": run.commit, "source": run.source, "command": run.command, "protocol": run.protocol}).items(),
+            *environment.items(),
+            *((name, f"{value:.4g}") for name, value in run.ceilings.items()),
+        ],
+        "counts": list(one.counts.items()),
+        "suites": list(_by_suite(one.cells)),
+        "failures": one.failures,
+    }

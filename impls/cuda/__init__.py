@@ -1,0 +1,1 @@
+"""What CUDA kernels need whatever language they are written in."""

@@ -1,0 +1,147 @@
+"""`nvfp4bench gate`: numeric regressions, every implementation against the float64 reference.
+
+Exit status: 0 all that ran holds, 1 something does not (wrong, worse than its baseline, crashed, hung, or an implementation
+that was named cannot run), 2 nothing could be run or the command makes no sense.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from impls.errors import CommandError
+from impls.numerics import report
+from impls.numerics.baselines import Baselines, default_path, read
+from impls.numerics.cases import CASES
+from impls.numerics.gate import Chosen, Verdict, refused_as_a_whole, run
+from impls.registry import names
+from impls.worker import Worker
+
+TIMEOUT = 300.0
+"""Seconds a case may take: ten times what the slowest takes interpreted on a slow core."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--impl", metavar="A,B", help="implementations, by name or as path/to/file.py:Class; all if left out")
+    parser.add_argument("--on", metavar="gpu|cpu", help="where to run; gpu if there is one that can be used")
+    parser.add_argument("--case", metavar="GLOB", default="*", help="cases to run, e.g. 'paged-*'")
+    parser.add_argument("--baseline", metavar="FILE", type=Path, help="baselines to hold the errors against")
+    parser.add_argument("--update", action="store_true", help="take the errors over as baselines, unless they break a bound")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write everything that is known about each case")
+    parser.add_argument("--junit", metavar="FILE", type=Path, help="write a JUnit report")
+    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=TIMEOUT, help="time for one case (default 300)")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    if not 0 < arguments.timeout < float("inf"):
+        raise CommandError(f"--timeout must be a positive number of seconds, not {arguments.timeout}.")
+    cases = [name for name in CASES if fnmatch.fnmatchcase(name, arguments.case)]
+    if not cases:
+        raise CommandError(f"no case matches {arguments.case!r}; leave --case out to run and list all {len(CASES)}.")
+    on, arch = _place(arguments.on)
+    chosen = _chosen(arguments.impl)
+    path = arguments.baseline or default_path(on, arch)
+    if arguments.baseline and not arguments.update and not path.exists():
+        raise CommandError(f"there are no baselines {path}; make them with --update.")
+    baselines = read(path) if path.exists() else Baselines()
+    for file in filter(None, (arguments.json, arguments.junit, path if arguments.update else None)):
+        _check_writable(file)
+
+    verdicts = run(chosen, cases, on=on, baselines=baselines, timeout=arguments.timeout, report=_progress)
+    refused = refused_as_a_whole(verdicts)
+    named = set(refused) if arguments.impl else set()
+    if len(refused) == len(chosen):
+        raise CommandError(f"nothing was run: {' '.join(refused.values())}")
+    holds = all(verdict.holds for verdict in verdicts) and not named
+
+    print(report.table(verdicts))
+    if arguments.json:
+        arguments.json.write_text(report.as_json(verdicts, on=on, arch=arch, baseline=path.name, holds=holds, named=named))
+    if arguments.junit:
+        arguments.junit.write_text(report.as_junit(verdicts, named=named))
+    if arguments.update:
+        _update(baselines, verdicts, path)
+        holds = not any(verdict.breaks_bound for verdict in verdicts) and not named
+    print(report.summary(verdicts, holds=holds, named=named))
+    return 0 if holds else 1
+
+
+def _place(on: str | None) -> tuple[Literal["cpu", "gpu"], str]:
+    """(how to run, architecture). Raises CommandError where it has to be said, or cannot be done."""
+    if on == "cpu":
+        return "cpu", "cpu"
+    if on is not None and on.startswith("emulated"):
+        raise CommandError(f"--on {on} is not part of this version; use --on cpu, which interprets Triton.")
+    if on not in (None, "gpu"):
+        raise CommandError(f"--on is gpu or cpu, not {on!r}.")
+    from impls.host import gpu_here
+
+    arch, reason = gpu_here()
+    if arch is None:
+        raise CommandError(f"no GPU can be used: {reason} Say --on cpu to run on the CPU.")
+    return "gpu", arch.name
+
+
+def _chosen(given: str | None) -> list[Chosen]:
+    """The implementations to run. Raises CommandError for one that is not there or cannot be loaded."""
+    known = names()
+    if given is None:
+        return [Chosen(name, name) for name in known]
+    chosen = []
+    for source in dict.fromkeys(filter(None, (word.strip() for word in given.split(",")))):
+        if ".py:" not in source and source not in known:
+            raise CommandError(
+                f"unknown implementation {source!r}; there are {', '.join(known)}, or name one as path/to/file.py:Class."
+            )
+        chosen.append(Chosen(_name_of(source) if ".py:" in source else source, source))
+    twice = sorted({one.name for one in chosen if sum(other.name == one.name for other in chosen) > 1})
+    if twice:
+        raise CommandError(f"two implementations are called {twice[0]!r}; rename one.")
+    if not chosen:
+        raise CommandError("--impl names no implementation.")
+    return chosen
+
+
+def _name_of(source: str) -> str:
+    """What the implementation at path/to/file.py:Class calls itself. Its module may do anything, so a worker loads it."""
+    with Worker("impls.numerics.gate:name_of", env={"TRITON_INTERPRET": "1"}) as worker:
+        reply = worker.call({"impl": source}, timeout=TIMEOUT)
+    if reply.status != "ok":
+        raise CommandError(f"cannot use {source}: {reply.sentence}")
+    return str(reply.value)
+
+
+def _check_writable(path: Path) -> None:
+    """Before minutes of work, not after."""
+    try:
+        existed = path.exists()
+        with path.open("a"):
+            pass
+        if not existed:
+            path.unlink()
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}.") from error
+
+
+def _update(baselines: Baselines, verdicts: Sequence[Verdict], path: Path) -> None:
+    """Take over what holds its bound; print old -> new."""
+    for verdict in verdicts:
+        label = f"{verdict.implementation}/{verdict.case}"
+        if verdict.breaks_bound:
+            print(f"baseline of {label} kept: {verdict.sentence}")
+        elif verdict.measured is not None:
+            change = baselines.record(verdict.implementation, verdict.case, verdict.measured["numerics"])
+            if change:
+                print(f"baseline of {label}: {change}")
+    baselines.write(path)
+    print(f"wrote {path}")
+
+
+def _progress(verdict: Verdict, number: int, count: int) -> None:
+    told = f": {verdict.sentence}" if not verdict.holds else ""
+    line = f"[{number}/{count}] {verdict.implementation}/{verdict.case} {verdict.status} ({verdict.seconds:.1f} s){told}"
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,62 @@
+"""Ids name one cell each, quick ones come first, and no option finds nothing without saying so."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.cells import specs, workloads
+from benchmarks.records import CELL_ID, SUITES
+
+IMPLS = {"triton": "triton", "torch-reference-bf16": "torch-reference-bf16"}
+
+
+def test_ids_are_unique_and_read_as_the_contract_says():
+    ids = [spec.id for spec in specs(IMPLS)]
+    assert len(set(ids)) == len(ids)
+    assert all(CELL_ID.fullmatch(cell_id) for cell_id in ids)
+    assert "decode/triton/d128/kv131072" in ids
+    assert "host/triton/d128/kv1024" in ids
+    assert all(any(cell_id.startswith(f"{name}/") for cell_id in ids) for name in workloads())
+
+
+def test_design_s_workloads_are_there():
+    names = set(workloads())
+    assert {"decode", "decode-b8", "decode-b32", "prefill"} <= names
+    assert {f"extend-q{q_len}" for q_len in (4, 16, 64, 512, 2048)} <= names
+    decode = workloads()["decode"]
+    assert {64, 512} <= set(decode.axes[0].values)
+    assert {1024, 131072} <= set(decode.axes[1].values)
+
+
+def test_problems_are_those_of_their_names():
+    found = workloads()
+    assert found["decode-b32"].problem(128, 1024).batch == 32
+    assert found["extend-q512"].problem(128, 4096).q_len == 512
+    prefill = found["prefill"].problem(64, 4096)
+    assert (prefill.q_len, prefill.kv_len, prefill.head_dim, prefill.v_head_dim, prefill.causal) == (4096, 4096, 64, 64, True)
+
+
+def test_quick_is_a_part_of_full_and_comes_first():
+    quick, full = specs(IMPLS, quick=True), specs(IMPLS)
+    assert 0 < len(quick) < len(full)
+    assert [spec.id for spec in full[: len(quick)]] == [spec.id for spec in quick]
+    assert {spec.suite for spec in quick} == set(SUITES)
+
+
+def test_a_short_budget_leaves_no_implementation_and_no_workload_out():
+    first = specs(IMPLS, quick=True)[: 2 * len([workload for workload in workloads().values() if workload.quick])]
+    assert {(spec.workload.name, spec.impl) for spec in first} == {
+        (workload.name, impl) for workload in workloads().values() if workload.quick for impl in IMPLS
+    }
+
+
+def test_a_pattern_selects_by_id():
+    found = specs(IMPLS, pattern="decode*/triton/d64/*")
+    assert {spec.workload.name for spec in found} == {"decode", "decode-b8", "decode-b32"}
+    assert {spec.values[0] for spec in found} == {64}
+
+
+@pytest.mark.parametrize("options", [{"pattern": "nothing/*"}, {"pattern": "decode/*", "suites": ("host",)}])
+def test_nothing_found_says_what_ids_look_like(options):
+    with pytest.raises(ValueError, match=r"^no cell is called .*; ids read like .*host/triton/d64/kv1024"):
+        specs(IMPLS, **options)

@@ -1,0 +1,239 @@
+"""run, cell and results: what they do for a user, and one sentence with the right exit status for every wrong input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nvfp4bench
+from benchmarks import environment, here
+from benchmarks.asv_file import asv_path
+from benchmarks.environment import GpuState
+from benchmarks.journal import JournalWriter, read_results
+from benchmarks.source import source_hash
+from impls.arch import find
+from tests.benchmarks.records_made_up import COMMIT, failed_cell, host_cell, run
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HOSTILE = Path(__file__).with_name("hostile.py")
+REFUSES = f"{HOSTILE}:Refuses"
+
+
+@pytest.fixture(autouse=True)
+def without_gpu(monkeypatch):
+    monkeypatch.setattr(environment, "gpu", lambda: GpuState(present=False, why_not="there is none."))
+    monkeypatch.setattr(here, "gpu", lambda: GpuState(present=False, why_not="there is none."))
+
+
+def nvfp4bench_main(*words: object) -> int:
+    try:
+        return nvfp4bench.main([str(word) for word in words])
+    except SystemExit as end:  # argparse's own way out
+        assert isinstance(end.code, int)
+        return end.code
+
+
+BAD_INPUT = {
+    "unknown implementation": (
+        ["run", "--impl", "fa9"],
+        "unknown implementation 'fa9'; there are torch-reference-bf16, triton",
+    ),
+    "implementation twice": (["run", "--impl", "triton,triton"], "--impl names 'triton' twice."),
+    "empty implementation": (["run", "--impl", "triton,"], "--impl takes names with commas between them, not 'triton,'."),
+    "file that is not there": (["run", "--impl", "none.py:Kernel"], "there is no file none.py"),
+    "class that is not there": (["run", "--impl", f"{HOSTILE}:Kernel"], "has no attribute 'Kernel'"),
+    "unknown suite": (["run", "--suite", "speed"], "unknown suite 'speed'; there are latency, numerics, host."),
+    "unknown cell": (["run", "--cell", "nothing/*"], "no cell is called 'nothing/*'; ids read like"),
+    "no quick cell": (["run", "--quick", "--cell", "decode-b32/*"], "no quick cell is called 'decode-b32/*'"),
+    "budget of words": (["run", "--budget", "soon"], "a positive number of seconds is needed, not 'soon'"),
+    "budget of nothing": (["run", "--budget", "0"], "a positive number of seconds is needed, not '0'"),
+    "budget without end": (["run", "--budget", "inf"], "a positive number of seconds is needed, not 'inf'"),
+    "quick and full": (["run", "--quick", "--full"], "not allowed with argument"),
+    "unknown commit": (["run", "--commit", "no-such-branch"], "there is no commit 'no-such-branch' here; give its full hash"),
+    "commit that is an option": (["run", "--commit=--all"], "there is no commit '--all' here"),
+    "option nobody knows": (["run", "--fast"], "unrecognized arguments: --fast"),
+    "cell without id": (["cell"], "the following arguments are required: ID"),
+    "cell that is not there": (["cell", "decode/triton/d100/kv1024"], "there is no cell 'decode/triton/d100/kv1024'"),
+    "cell of a GPU, once": (["cell", "decode/triton/d128/kv1024", "--once"], "needs a GPU, and there is none."),
+    "cell that is refused, once": (["cell", "host/refuses/d64/kv1024", "--once", "--impl", REFUSES], "it does not want to."),
+    "once and check": (["cell", "host/refuses/d64/kv1024", "--once", "--check"], "not allowed with argument"),
+    "results without action": (["results"], "the following arguments are required: ACTION"),
+    "unknown action": (["results", "burn"], "invalid choice: 'burn'"),
+    "no results, check": (["results", "check", "--results", "none"], "none is not a folder"),
+    "no results, adopt": (["results", "adopt", "--results", "none"], "none is not a folder"),
+    "no results, thin": (["results", "thin", "--results", "none"], "none is not a folder"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_INPUT)
+def test_bad_input_is_one_sentence_and_status_2(name, capsys, tmp_path, monkeypatch):
+    words, sentence = BAD_INPUT[name]
+    monkeypatch.chdir(tmp_path)
+    assert nvfp4bench_main(*words) == 2
+    told = capsys.readouterr()
+    last = told.err.strip().splitlines()[-1]
+    assert sentence in last
+    assert last.startswith("nvfp4bench")
+    assert "Traceback" not in told.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_results_that_are_a_file_are_one_sentence(tmp_path, capsys):
+    (tmp_path / "results").write_text("")
+    assert nvfp4bench_main("run", "--impl", REFUSES, "--suite", "host", "--results", tmp_path / "results") == 2
+    assert capsys.readouterr().err.strip().endswith("Not a directory.")
+
+
+def test_a_gpu_that_torch_cannot_use_is_said_and_the_cpu_only_asked_for(tmp_path, capsys, monkeypatch):
+    broken = GpuState(present=True, why_not="the GPU cannot be used: its driver is too old.")
+    for module in (environment, here):
+        monkeypatch.setattr(module, "gpu", lambda: broken)
+    words = ["run", "--impl", REFUSES, "--suite", "host", "--results", tmp_path]
+    assert nvfp4bench_main(*words) == 2
+    assert "its driver is too old. Repair that, or measure the CPU with --cpu." in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert nvfp4bench_main(*words, "--cpu") == 0
+    (journal,), _ = read_results(tmp_path)
+    assert journal.run.machine.startswith("cpu-")
+
+
+def test_beside_a_gpu_nothing_is_timed_yet_and_nothing_made_up(tmp_path, monkeypatch):
+    usable = GpuState(present=True, arch=find("sm_90a"), name="NVIDIA H200", driver="580.1", cuda="13.0")
+    for module in (environment, here):
+        monkeypatch.setattr(module, "gpu", lambda: usable)
+    assert nvfp4bench_main("run", "--impl", REFUSES, "--suite", "host,latency", "--results", tmp_path) == 0
+    (journal,), _ = read_results(tmp_path)
+    assert journal.run.machine == "nvidia-h200"
+    assert {cell.status for cell in journal.cells} == {"skipped"}
+    assert {cell.how for cell in journal.cells} == {"gpu"}
+
+
+def test_a_plan_measures_nothing(tmp_path, capsys):
+    assert nvfp4bench_main("run", "--plan", "--full", "--impl", "triton", "--results", tmp_path / "results") == 0
+    told = capsys.readouterr().out.splitlines()
+    assert any(line.endswith("decode/triton/d128/kv131072") for line in told)
+    assert all(float(line.split()[0]) >= 0 for line in told[:-1])
+    assert "cells, about" in told[-1]
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_plan_within_a_budget_says_what_is_over_it(tmp_path, capsys):
+    assert nvfp4bench_main("run", "--plan", "--suite", "host", "--full", "--budget", "1.2", "--impl", REFUSES) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].endswith("host/refuses/d128/kv1024")
+    assert told[-2].endswith("over the budget")
+    assert told[-1].startswith("2 of 10 cells")
+
+
+def test_run_counts_says_where_and_can_be_continued(tmp_path, capsys):
+    words = ["run", "--impl", REFUSES, "--cell", "host/*/d64/*", "--results", tmp_path]
+    assert nvfp4bench_main(*words) == 0
+    (journal,), problems = read_results(tmp_path)
+    assert problems == []
+    told = capsys.readouterr().out.splitlines()
+    assert told == ["2 cells: 2 unsupported.", str(journal.path)]
+    assert [cell.id for cell in journal.cells] == ["host/refuses/d64/kv1024", "host/refuses/d64/kv4096"]
+    assert nvfp4bench_main(*words, "--resume") == 0
+    assert "2 of 2 cells are in the journal already." in capsys.readouterr().err
+
+
+def test_the_recorded_command_names_no_folder(tmp_path):
+    assert nvfp4bench_main("run", "--impl", REFUSES, "--cell", "host/*/d64/*", "--budget", "60", "--results", tmp_path) == 0
+    (journal,), _ = read_results(tmp_path)
+    assert journal.run.command == "nvfp4bench run --impl hostile.py:Refuses --cell 'host/*/d64/*' --budget 60"
+    assert journal.run.source == source_hash()
+
+
+def test_a_failed_cell_is_status_1_also_when_resumed(tmp_path, capsys):
+    words = ["run", "--impl", f"{HOSTILE}:Raises", "--cell", "host/*/d64/kv1024", "--results", tmp_path]
+    assert nvfp4bench_main(*words) == 1
+    assert "1 cells: 1 failed." in capsys.readouterr().out
+    assert nvfp4bench_main(*words, "--resume") == 1
+
+
+def test_a_wrong_number_is_recorded_as_wrong_and_is_status_1(tmp_path, capsys):
+    words = ["run", "--impl", f"{HOSTILE}:ReturnsNaN", "--cell", "numerics/*/decode", "--results", tmp_path]
+    assert nvfp4bench_main(*words) == 1
+    told = capsys.readouterr()
+    assert told.out.startswith("1 cells: 1 wrong.")
+    assert "numerics/nan/decode  wrong" in told.err
+    assert "NaN" in told.err
+    (journal,), problems = read_results(tmp_path)
+    assert problems == []
+    (cell,) = journal.cells
+    assert cell.numerics is not None
+    assert cell.numerics.error_over_bound == float("inf")
+    assert cell.numerics.nan_count > 0
+    assert "Infinity" not in journal.path.read_text()
+    stored = json.loads(asv_path(journal).read_text())["results"]["numerics.Nan.track_error_over_bound"]
+    assert None in stored[0]
+    assert not any(isinstance(value, float) and value == value for value in stored[0])
+
+
+def test_a_budget_leaves_cells_by_name(tmp_path, capsys):
+    words = ["run", "--impl", REFUSES, "--cell", "host/*", "--results", tmp_path]
+    assert nvfp4bench_main(*words, "--budget", "0.000001") == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[1] == "10 cells are left, the first is host/refuses/d128/kv1024; the same command with --resume goes on."
+    assert nvfp4bench_main(*words, "--resume") == 0
+
+
+def test_results_for_another_commit(tmp_path):
+    words = ["run", "--impl", REFUSES, "--cell", "host/*/d64/kv1024", "--results", tmp_path, "--commit", COMMIT]
+    assert nvfp4bench_main(*words) == 0
+    (journal,), _ = read_results(tmp_path)
+    assert journal.run.commit == COMMIT
+    assert journal.path.name.startswith(COMMIT[:8])
+
+
+def test_a_cell_alone_prints_its_record(capsys):
+    assert nvfp4bench_main("cell", "host/refuses/d64/kv1024", "--impl", REFUSES) == 2
+    assert json.loads(capsys.readouterr().out)["status"] == "unsupported"
+    assert nvfp4bench_main("cell", "host/raises/d64/kv1024", "--impl", f"{HOSTILE}:Raises") == 1
+    assert json.loads(capsys.readouterr().out)["status"] == "failed"
+
+
+@pytest.mark.parametrize("cell", ["host/torch-reference-bf16/d64/kv1024", "numerics/torch-reference-bf16/ragged"])
+def test_a_cell_called_once_and_checked(cell, capsys):
+    assert nvfp4bench_main("cell", cell, "--once") == 0
+    assert capsys.readouterr().out.strip() == f"{cell}: called once, by way of torch."
+    assert nvfp4bench_main("cell", cell, "--check") == 0
+
+
+def test_a_wrong_output_is_found_by_check(capsys):
+    cell = "host/wrong/d64/kv1024"
+    assert nvfp4bench_main("cell", cell, "--check", "--impl", f"{HOSTILE}:Wrong") == 1
+    assert f"{cell} is wrong" in capsys.readouterr().out
+
+
+def test_results_check_adopt_thin(tmp_path, capsys):
+    with JournalWriter(tmp_path, run(commit="unknown", source=source_hash()), resume=False) as journal:
+        journal.append(host_cell())
+        journal.append(failed_cell())
+    assert nvfp4bench_main("results", "check", "--results", tmp_path) == 0
+    assert nvfp4bench_main("results", "adopt", "--results", tmp_path) == 0
+    assert "is now" in capsys.readouterr().out
+    assert nvfp4bench_main("results", "check", "--results", tmp_path) == 0
+    assert nvfp4bench_main("results", "thin", "--results", tmp_path) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "there is nothing to do."
+    next(tmp_path.rglob("*.jsonl")).write_text("nonsense\n")
+    assert nvfp4bench_main("results", "check", "--results", tmp_path) == 1
+
+
+def test_the_tree_works_from_a_bare_copy(tmp_path):
+    """Without git, and from another folder: the copy measures itself, and says that its commit is unknown."""
+    copy = tmp_path / "copy"
+    for name in ("impls", "benchmarks"):
+        shutil.copytree(ROOT / name, copy / name)
+    shutil.copy(ROOT / "nvfp4bench.py", copy)
+    command = [sys.executable, str(copy / "nvfp4bench.py"), "run", "--cpu", "--impl", REFUSES, "--cell", "host/*/d64/kv1024"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "its commit is unknown; `results adopt` gives it one" in done.stderr
+    (journal,), _ = read_results(tmp_path / "results")
+    assert (journal.run.commit, journal.run.source) == ("unknown", source_hash(copy))

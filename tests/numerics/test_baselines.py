@@ -1,0 +1,99 @@
+"""The baseline rule, and files that are missing, damaged or of another version."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from impls.errors import CommandError
+from impls.numerics.baselines import METRICS, Baselines, default_path, largest_ratio, read, worse_than
+
+BOUNDS = dict.fromkeys(METRICS, 1.0)
+ENTRY = dict.fromkeys(METRICS, 0.2)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(
+    ("now", "baseline", "fails"),
+    [
+        (0.20, 0.20, False),
+        (0.10, 0.20, False),  # better
+        (0.249, 0.20, False),  # just under 1.25 times
+        (0.251, 0.20, True),
+        (0.049, 0.01, False),  # nearly five times, but by less than 1/20 of the bound
+        (0.061, 0.01, True),
+        (math.inf, 0.20, True),
+    ],
+)
+def test_rule_needs_a_quarter_more_and_a_twentieth_of_the_bound(metric: str, now: float, baseline: float, fails: bool) -> None:
+    sentence = worse_than({**ENTRY, metric: baseline}, {**ENTRY, metric: now}, BOUNDS)
+    assert (sentence is not None) == fails
+    assert sentence is None or metric in sentence
+
+
+def test_recording_keeps_three_digits_and_says_what_changed() -> None:
+    baselines = Baselines()
+    first = dict.fromkeys(METRICS, 0.123456)
+    assert "relative_l2 none -> 0.123" in str(baselines.record("a", "x", first))
+    assert baselines.entry("a", "x") == dict.fromkeys(METRICS, 0.123)
+    assert baselines.record("a", "x", {**first, "lse_error": 0.12344}) is None
+    assert baselines.record("a", "x", {**first, "lse_error": 2e-7}) == "lse_error 0.123 -> 2e-07"
+
+
+def test_file_comes_back_and_is_the_same_bytes_twice(tmp_path: Path) -> None:
+    baselines = Baselines()
+    for name in ("b", "a"):
+        baselines.record(name, "x", dict.fromkeys(METRICS, 0.5))
+    baselines.write(tmp_path / "one.json")
+    again = read(tmp_path / "one.json")
+    assert again.entries == baselines.entries
+    again.write(tmp_path / "two.json")
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.json", "two.json"]
+
+
+def test_unknown_implementation_or_case_has_no_entry() -> None:
+    baselines = Baselines({"a": {"x": ENTRY}})
+    assert baselines.entry("a", "y") is None
+    assert baselines.entry("b", "x") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"schema": 2, "toolchain": {}, "entries": {}}',
+        '{"schema": 1, "toolchain": {}}',
+        '{"schema": 1, "toolchain": {}, "entries": {"a": {"x": {"relative_l2": 1}}}}',
+        json.dumps({"schema": 1, "toolchain": {}, "entries": {"a": {"x": {**ENTRY, "lse_error": "0.1"}}}}),
+        json.dumps({"schema": 1, "toolchain": {}, "entries": {"a": {"x": {**ENTRY, "lse_error": math.nan}}}}),
+        json.dumps({"schema": 1, "toolchain": {}, "entries": {"a": {"x": {**ENTRY, "lse_error": -1.0}}}}),
+    ],
+)
+def test_damaged_file_is_one_sentence(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "cpu.json"
+    path.write_text(text)
+    with pytest.raises(CommandError, match=r"cpu\.json") as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="cannot read the baselines"):
+        read(tmp_path / "none.json")
+
+
+def test_a_gpu_has_a_file_of_its_own() -> None:
+    assert default_path("cpu", "cpu").name == "cpu.json"
+    assert default_path("gpu", "sm_90a").name == "gpu-sm_90a.json"
+
+
+def test_ratio_is_one_where_nothing_was_and_is_wrong() -> None:
+    zero = dict.fromkeys(METRICS, 0.0)
+    assert largest_ratio(zero, zero) == 1
+    assert largest_ratio(zero, {**zero, "lse_error": 1e-9}) == math.inf
+    assert largest_ratio(ENTRY, {**ENTRY, "relative_l2": 0.3}) == pytest.approx(1.5)

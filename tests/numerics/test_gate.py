@@ -1,0 +1,245 @@
+"""The gate's verdicts, reports and exit statuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import nvfp4bench
+from impls.numerics import report
+from impls.numerics.baselines import METRICS, Baselines, default_path, read
+from impls.numerics.cases import CASES
+from impls.numerics.gate import Chosen, Verdict, judge
+from impls.numerics.gate import run as run_gate
+from impls.registry import BUILT_IN
+from impls.worker import ROOT, Reply
+from tests.numerics import faults
+
+FAULTS = Path(faults.__file__)
+RIGHT = f"{FAULTS}:Unfaulted"
+
+
+def measured(*, verdict: str = "pass", **numerics: float) -> dict[str, Any]:
+    """What `examine` answers, with all errors 0.1 and all bounds 1 unless given."""
+    errors = {"error_over_bound": 0.1, "magnitude_ratio": 1.0, "cosine": 1.0, **dict.fromkeys(METRICS, 0.1), **numerics}
+    return {
+        "numerics": {**errors, "quantisation_relative_l2": None, "nan_count": 0, "inf_count": 0, "verdict": verdict},
+        "over_bound": {"out": 0.1, "lse": 0.1},
+        "bounds": dict.fromkeys(METRICS, 1.0),
+        "positions": [],
+        "plan": {},
+    }
+
+
+def baselines(value: float) -> Baselines:
+    return Baselines({"a": {"x": dict.fromkeys(METRICS, value)}})
+
+
+def test_answer_within_bound_and_baseline_passes() -> None:
+    verdict = judge("a", "x", Reply("ok", measured()), 1.0, baselines(0.1))
+    assert (verdict.status, verdict.sentence, verdict.baseline_ratio) == ("pass", None, 1.0)
+
+
+def test_answer_without_a_baseline_passes_and_is_told() -> None:
+    verdict = judge("a", "y", Reply("ok", measured()), 1.0, baselines(0.1))
+    assert verdict.status == "pass"
+    assert "1 had no baseline" in report.summary([verdict], holds=True, named=())
+    assert "none" in report.table([verdict])
+
+
+def test_answer_worse_than_its_baseline_fails_but_breaks_no_bound() -> None:
+    verdict = judge("a", "x", Reply("ok", measured(relative_l2=0.2)), 1.0, baselines(0.1))
+    assert verdict.status == "fail"
+    assert "relative_l2 is 0.2 where the baseline is 0.1" in str(verdict.sentence)
+    assert not verdict.breaks_bound
+
+
+def test_answer_over_its_bound_fails_whatever_the_baseline() -> None:
+    verdict = judge("a", "x", Reply("ok", measured(verdict="out is wrong.")), 1.0, baselines(9.0))
+    assert (verdict.status, verdict.sentence, verdict.breaks_bound) == ("fail", "out is wrong.", True)
+
+
+@pytest.mark.parametrize("status", ["oom", "timeout", "failed", "crashed"])
+def test_no_answer_fails_with_its_sentence(status: Any) -> None:
+    verdict = judge("a", "x", Reply(status, sentence="why."), 1.0, Baselines())
+    assert (verdict.status, verdict.sentence, verdict.holds, verdict.breaks_bound) == (status, "why.", False, True)
+
+
+def test_unsupported_holds() -> None:
+    assert judge("a", "x", Reply("unsupported", sentence="why."), 1.0, Baselines()).holds
+
+
+def test_json_has_every_cell_and_no_infinity() -> None:
+    broken = measured(verdict="out and lse hold 1 NaN.", relative_l2=math.inf, cosine=math.nan)
+    verdicts = [
+        judge("a", "x", Reply("ok", broken), 1.0, Baselines()),
+        judge("a", "y", Reply("crashed", sentence="died."), 1.0, Baselines()),
+    ]
+    text = report.as_json(verdicts, on="cpu", arch="cpu", baseline="cpu.json", holds=False, named=())
+    data = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert [cell["case"] for cell in data["cells"]] == ["x", "y"]
+    assert data["cells"][0]["numerics"]["relative_l2"] == "inf"
+    assert data["cells"][0].keys() == data["cells"][1].keys()
+    assert data["cells"][1]["numerics"] is None
+
+
+def test_junit_counts_and_survives_any_sentence() -> None:
+    verdicts = [
+        judge("a", "x", Reply("ok", measured()), 1.0, Baselines()),
+        judge("a", "y", Reply("failed", sentence='\x00<"&\ud800'), 1.0, Baselines()),
+        judge("a", "z", Reply("unsupported", sentence="no."), 1.0, Baselines()),
+    ]
+    suite = ElementTree.fromstring(report.as_junit(verdicts, named=()).encode())[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
+    assert [[child.tag for child in test] for test in suite] == [[], ["failure"], ["skipped"]]
+
+
+def test_table_shows_an_implementation_that_cannot_run_at_all_once() -> None:
+    verdicts = [judge("a", case, Reply("unsupported", sentence="no GPU."), 0.1, Baselines()) for case in ("x", "y")]
+    assert report.table(verdicts).count("no GPU.") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--on", "tpu"), "--on is gpu or cpu, not 'tpu'"),
+        (("--on", "emulated:sm_120a"), "is not part of this version"),
+        (("--on", "cpu", "--impl", "nobody"), "unknown implementation 'nobody'"),
+        (("--on", "cpu", "--impl", ","), "--impl names no implementation"),
+        (("--on", "cpu", "--impl", "nowhere.py:Nobody"), "there is no file nowhere.py"),
+        (("--on", "cpu", "--impl", f"{FAULTS}:Nobody"), "has no attribute 'Nobody'"),
+        (("--on", "cpu", "--case", "nothing-*"), "no case matches 'nothing-*'"),
+        (("--on", "cpu", "--timeout", "0"), "--timeout must be a positive number of seconds"),
+        (("--on", "cpu", "--json", "/nowhere/gate.json"), "cannot write /nowhere/gate.json"),
+        (("--on", "cpu", "--junit", "/"), "cannot write /"),
+        (("--on", "cpu", "--baseline", "/nowhere.json"), "there are no baselines /nowhere.json"),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_status_2(
+    arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert nvfp4bench.main(["gate", *arguments]) == 2
+    told = capsys.readouterr().err.strip()
+    assert sentence in told
+    assert "\n" not in told
+
+
+def test_gpu_is_asked_for_by_name_where_there_is_none(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr("impls.host.gpu_here", lambda: (None, "torch sees no CUDA GPU here."))
+    assert nvfp4bench.main(["gate"]) == 2
+    assert "Say --on cpu" in capsys.readouterr().err
+
+
+def test_gate_that_ran_nothing_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["gate", "--on", "cpu", "--impl", f"{FAULTS}:CannotBePlanned", "--case", "decode"]
+    assert nvfp4bench.main(arguments) == 2
+    assert "nothing was run: CannotBePlanned needs hardware that is not here." in capsys.readouterr().err
+
+
+def test_named_implementation_that_cannot_run_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both = f"{RIGHT},{FAULTS}:CannotBePlanned"
+    file = tmp_path / "gate.json"
+    assert nvfp4bench.main(["gate", "--on", "cpu", "--impl", both, "--case", "decode", "--json", str(file)]) == 1
+    assert json.loads(file.read_text())["refused"] == {"CannotBePlanned": "CannotBePlanned needs hardware that is not here."}
+    assert "CannotBePlanned was asked for and cannot run here" in capsys.readouterr().out
+
+
+def test_update_writes_what_holds_refuses_what_breaks_a_bound_and_then_catches_a_regression(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cpu.json"
+    both = f"{RIGHT},{FAULTS}:ZeroOutput"
+    common = ["gate", "--on", "cpu", "--case", "decode", "--baseline", str(file)]
+    assert nvfp4bench.main([*common, "--impl", both, "--update"]) == 1
+    told = capsys.readouterr().out
+    assert "baseline of Unfaulted/decode: relative_l2 none ->" in told
+    assert "baseline of ZeroOutput/decode kept" in told
+    assert set(read(file).entries) == {"Unfaulted"}
+
+    assert nvfp4bench.main([*common, "--impl", RIGHT]) == 0
+    data = json.loads(file.read_text())
+    data["entries"]["Unfaulted"]["decode"]["relative_l2"] = 1e-5  # as if it had been far better
+    file.write_text(json.dumps(data))
+    assert nvfp4bench.main([*common, "--impl", RIGHT]) == 1
+    assert "where the baseline is 1e-05" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the workers in /proc")
+def test_interrupt_ends_the_command_and_its_workers() -> None:
+    command = [sys.executable, str(ROOT / "nvfp4bench.py"), "gate", "--on", "cpu", "--impl", f"{FAULTS}:Hangs"]
+    child = subprocess.Popen([*command, "--case", "paged-hnd-1"], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not _workers(child.pid):
+        time.sleep(0.1)
+    workers = _workers(child.pid)
+    assert workers
+    child.send_signal(signal.SIGINT)
+    _, told = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert told.strip().splitlines()[-1] == "nvfp4bench gate: interrupted."
+    time.sleep(0.5)
+    assert not any(_alive(pid) for pid in workers)
+
+
+def _workers(pid: int) -> list[int]:
+    """Children of a process, of all its threads, that serve examine."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            if b"impls.numerics.measure:examine" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(int(child))
+    return found
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+CPUS: list[Mapping[str, str]] = [
+    {"ATEN_CPU_CAPABILITY": "avx2", "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR", "OPENBLAS_CORETYPE": "Haswell"},
+    {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Sandybridge", "MKL_CBWR": "COMPATIBLE"},
+    {"OPENBLAS_CORETYPE": "SkylakeX"},
+    {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cpu", CPUS, ids=["avx2-haswell", "no-simd-sandybridge", "skylake", "2-threads"])
+def test_one_baseline_holds_on_every_cpu(cpu: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in cpu.items():
+        monkeypatch.setenv(name, value)  # for the workers, which are started with this environment
+    verdicts = run_gate(
+        [Chosen(name, name) for name in BUILT_IN],
+        [name for name, case in CASES.items() if case.problem.kv_len < 100_000],  # the longest takes a minute interpreted
+        on="cpu",
+        baselines=read(default_path("cpu", "cpu")),
+        timeout=300,
+        report=lambda verdict, number, count: None,
+    )
+    assert {verdict.case: verdict.sentence for verdict in verdicts if not verdict.holds} == {}
+    assert all(verdict.baseline is not None for verdict in verdicts if verdict.status == "pass")
+
+
+def test_every_built_in_case_that_runs_has_a_baseline() -> None:
+    entries = read(default_path("cpu", "cpu")).entries
+    assert set(entries) == set(BUILT_IN)
+    assert set(entries["triton"]) == set(CASES)
+
+
+def test_verdict_of_a_skipped_case_is_a_failure() -> None:
+    assert not Verdict("a", "x", "skipped", 0.0, "given up.").holds

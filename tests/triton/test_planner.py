@@ -1,0 +1,98 @@
+"""Schedules: whatever the problem, every key of every row is somebody's, and the workspace is as large as it is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from impls.arch import ARCHES, CPU, find
+from impls.contract import Problem
+from impls.triton import TritonAttention
+from impls.triton.planner import longest_chain, schedule, why_not
+
+PROBLEM = Problem(1, 32, 8, 1, 131072, 128, 128)
+ANY_ARCH = st.sampled_from([CPU, *ARCHES.values()])
+HEAD_DIM = st.integers(1, 32).map(lambda blocks: 16 * blocks)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    kv_heads = draw(st.integers(1, 16))
+    return Problem(
+        batch=draw(st.integers(1, 64)),
+        q_heads=kv_heads * draw(st.integers(1, 16)),
+        kv_heads=kv_heads,
+        q_len=draw(st.integers(1, 300)),
+        kv_len=draw(st.integers(0, 200_000)),
+        head_dim=draw(HEAD_DIM),
+        v_head_dim=draw(HEAD_DIM),
+        causal=draw(st.booleans()),
+        window=draw(st.none() | st.integers(1, 10_000)),
+    )
+
+
+@given(problems(), ANY_ARCH)
+def test_a_schedule_covers_all_rows_and_keys(problem, arch):
+    s = schedule(problem, arch)
+    assert s.block_m in (16, 32, 64, 128)
+    assert s.block_n in (16, 32, 64, 128)
+    row_tiles = -(-problem.q_len * problem.group // s.block_m)
+    assert s.programs == problem.batch * problem.kv_heads * row_tiles
+    visible = min(problem.kv_len, problem.window or problem.kv_len)
+    assert s.splits * s.tokens_per_split >= visible
+    assert s.tokens_per_split % s.block_n == 0
+    assert s.splits <= 65535, "splits are the grid's second axis"
+    rows = problem.batch * problem.q_heads * problem.q_len
+    assert s.workspace_bytes == (4 * s.splits * rows * (problem.v_head_dim + 1) if s.splits > 1 else 0)
+
+
+@given(problems(), ANY_ARCH)
+def test_the_declared_chain_is_never_shorter_than_the_real_one(problem, arch):
+    assert longest_chain(problem) >= schedule(problem, arch).tokens_per_split
+    assert TritonAttention().accumulator_chain(problem) == longest_chain(problem)
+
+
+@given(problems(), ANY_ARCH, st.data())
+def test_no_program_sums_more_keys_than_declared(problem, arch, data):
+    """As the kernel cuts them: the tiles of the keys that any row of a row tile sees, in equal shares."""
+    s = schedule(problem, arch)
+    tokens = data.draw(st.integers(0, problem.kv_len))
+    rows = problem.q_len * problem.group
+    first_row = s.block_m * data.draw(st.integers(0, -(-rows // s.block_m) - 1))
+    first = visible(problem, first_row, tokens)
+    last = visible(problem, min(first_row + s.block_m, rows) - 1, tokens)
+    tiles = -(-max(last.stop, 0) // s.block_n) - max(first.start, 0) // s.block_n
+    assert -(-tiles // s.splits) * s.block_n <= s.tokens_per_split
+
+
+def visible(problem: Problem, row: int, tokens: int) -> range:
+    """Keys that a packed row sees, perhaps beyond the cache's beginning; as in `impls.reference`."""
+    last = row // problem.group + tokens - problem.q_len if problem.causal else tokens - 1
+    return range(0 if problem.window is None else last - problem.window + 1, last + 1)
+
+
+def test_decode_of_one_long_sequence_fills_the_gpu():
+    s = schedule(PROBLEM, find("sm_90a"))
+    assert s.programs * s.splits >= 132
+
+
+def test_prefill_is_not_split():
+    assert schedule(replace(PROBLEM, q_len=8192, kv_len=8192), find("sm_90a")).splits == 1
+
+
+def test_short_caches_are_not_split():
+    assert schedule(replace(PROBLEM, kv_len=255), find("sm_90a")).splits == 1
+
+
+@pytest.mark.parametrize("field", ["head_dim", "v_head_dim"])
+def test_head_dims_beyond_512_are_refused_with_a_sentence(field):
+    assert why_not(PROBLEM) is None
+    assert why_not(replace(PROBLEM, **{field: 528})) == "triton takes head dims up to 512, not 528."
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_a_scale_that_float32_cannot_hold_is_refused(scale):
+    assert "float32" in why_not(replace(PROBLEM, scale=scale))
