@@ -82,6 +82,8 @@ class Arch:
         if self.executes(capability):
             return None
         _, called = CAPABILITIES[capability]
+        if not self.is_gpu:
+            return f"{self.name} has no {called}: it is no GPU."
         if self.accepts(capability):
             return f"{self.name} only emulates {called}: ptxas {PROBED_RELEASE} builds it from other instructions."
         return f"{self.name} has no {called}: ptxas {PROBED_RELEASE} refuses it for this target."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -65,7 +66,8 @@ def details(probe: Probe, programs: Sequence[Program]) -> str:
 def _describe(program: Program, cell: Cell, target: str) -> str:
     what = verdict(program, cell)
     if cell.error:
-        return f"refused ({cell.error.kind}): {cell.error.text.replace(target, 'this target')}"
+        text = re.sub(rf"\b{target}\b", "this target", cell.error.text)
+        return f"refused ({cell.error.kind}): {text}"
     warned = "".join(f" (warning: {text})" for text in cell.warnings)
     if cell.opcodes is None:
         return f"{what}, not disassembled{warned}"
