@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import sys
 import time
@@ -17,7 +15,7 @@ from impls.isa.assemble import assemble
 from impls.isa.cache import Cache, key
 from impls.isa.limits import LIMITS, find_limits
 from impls.isa.processes import Processes
-from impls.isa.program import Program, module
+from impls.isa.program import Program, digest
 from impls.isa.result import HOLES, Cell, Probe
 from impls.isa.toolchain import Assembler, Disassembler
 
@@ -67,7 +65,15 @@ class Prober:
             for program in job.programs:
                 cells[program.id][job.target] = Cell.from_json(found[program.id])
         release = self.disassembler.release if self.disassembler else None
-        return Probe(self.assembler.release, self.assembler.ptx_version, release, tuple(targets), cells, limits)
+        return Probe(
+            self.assembler.release,
+            self.assembler.ptx_version,
+            release,
+            digest(program for programs in groups.values() for program in programs),
+            tuple(targets),
+            cells,
+            limits,
+        )
 
     def _in_parallel(self, work: Sequence[_Job], progress: Callable[[int, int], None]) -> dict[_Job, dict[str, Any]]:
         found: dict[_Job, dict[str, Any]] = {}
@@ -92,7 +98,7 @@ class Prober:
         What a crash or the time limit had a part in is not stored, since the machine may be the cause: the next call tries
         it again.
         """
-        name = key(f"{job.target} {_digest(job.programs, self.assembler.ptx_version)}", self.assembler, self.disassembler)
+        name = key(f"{job.target} {_digest(job.programs)}", self.assembler, self.disassembler)
         found: dict[str, Any] | None = self.store.load(name)
         if found is not None:
             return found
@@ -108,11 +114,8 @@ class Prober:
         return found
 
 
-@cache
-def _digest(programs: tuple[Program, ...], ptx_version: str) -> str:
-    """Hash of the programs' names and text; the target is not part of it, since rendering a module again costs time."""
-    content = json.dumps([[program.id for program in programs], module(programs, ptx_version, "any").text])
-    return hashlib.sha256(content.encode()).hexdigest()
+_digest = cache(digest)
+"""Each module's is asked for once a target, and costs as much as writing the module."""
 
 
 def _modules(groups: Mapping[str, Sequence[Program]]) -> Iterator[tuple[Program, ...]]:

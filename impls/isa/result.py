@@ -67,6 +67,8 @@ class Probe:
     release: str
     ptx_version: str
     disassembler: str | None
+    programs: str
+    """`program.digest` of what was probed: tells a result of today's catalogue from one that is out of date."""
     targets: tuple[str, ...]
     cells: Mapping[str, Mapping[str, Cell]]
     """{program id: {target: cell}}."""
@@ -108,6 +110,7 @@ def save(probe: Probe, path: Path) -> None:
         "release": probe.release,
         "ptx_version": probe.ptx_version,
         "disassembler": probe.disassembler,
+        "programs": probe.programs,
         "targets": list(probe.targets),
         "limits": probe.limits,
     }
@@ -133,7 +136,8 @@ def load(path: Path) -> Probe:
                 if (index, target) not in unpacked:
                     unpacked[index, target] = _unpack(data["distinct"][index], target, data["messages"])
                 cells[program][target] = unpacked[index, target]
-        return Probe(data["release"], data["ptx_version"], data["disassembler"], targets, cells, data["limits"])
+        head = (data["release"], data["ptx_version"], data["disassembler"], data["programs"])
+        return Probe(*head, targets, cells, data["limits"])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise CommandError(f"{path} is not a probe result ({type(error).__name__}); probe again with --update.") from error
 

@@ -72,6 +72,7 @@ def test_a_line_belongs_to_the_program_it_was_written_for() -> None:
     lines = made.text.splitlines()
     number = next(n for n, line in enumerate(lines, 1) if line.startswith("movmatrix"))
     assert made.program_at(number) == program("movmatrix")
+    assert made.program_at(made.first_lines[1]) == program("movmatrix")
     assert made.program_at(made.first_lines[1] - 1) == MMA
     assert made.program_at(3) is None
     assert made.program_called("p1") == program("movmatrix")

@@ -22,7 +22,7 @@ REFUSED = Cell(error=Refusal("target", "Instruction 'mma' not supported on .targ
 def probe(release: str = "13.0.88", targets: tuple[str, ...] = ("sm_90", "sm_90a"), **cells: tuple[Cell, ...]) -> Probe:
     limits: dict[str, dict[str, int | None]] = {target: {"static_shared_bytes": 1024, "registers": None} for target in targets}
     rows = {name: dict(zip(targets, row, strict=True)) for name, row in cells.items()}
-    return Probe(release, "9.0", "13.5.37", targets, rows, limits)
+    return Probe(release, "9.0", "13.5.37", "hash", targets, rows, limits)
 
 
 def test_the_file_gives_back_what_was_saved(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_an_entry_follows_the_probe_and_not_the_targets_name() -> None:
     aspect = next(one for one in divide.ASPECTS if one.name == "fp8 mma.sync")
     cited = aspect.statements[0].evidence[0].program
     for cell, text in ((NATIVE, "native"), (EMULATED, "emulated by conversion to f16"), (REFUSED, "none")):
-        made = Probe("13.0.88", "9.0", None, ("sm_90",), {cited: {"sm_90": cell}}, {})
+        made = Probe("13.0.88", "9.0", None, "hash", ("sm_90",), {cited: {"sm_90": cell}}, {})
         table = divide.divide(made, programs)
         assert table["fp8 mma.sync"]["sm_90"].text == text
         assert table["shared memory"]["sm_90"].text == divide.NOT_SHOWN
