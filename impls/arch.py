@@ -1,16 +1,44 @@
-"""Facts of each GPU architecture: what one block and one SM may use. No product peak is a measurement.
+"""Facts of each GPU architecture: what one block and one SM may use, what it can execute, how fast its products may be.
 
-Names are the targets kernels are compiled for. A fact that is not known is None, never guessed.
+Names are the targets kernels are compiled for. A fact that is not known is None, never guessed, and no peak is a measurement.
 
 Sources: CUDA C++ Programming Guide 13.0, "Compute Capabilities" (registers, warps and shared memory per SM);
-ptxas 13.0's own limit on `a` targets (shared memory per block: 232448 and 101376 bytes).
+ptxas 13.0's own limit on `a` targets (shared memory per block: 232448 and 101376 bytes; `nvfp4bench isa` finds it anew).
+Capabilities come from the committed result of `nvfp4bench isa`, by the target's exact name: a newer architecture has neither
+everything that an older one has nor the reverse, so no comparison of numbers answers such a question.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from impls.isa.result import Probe
 
 KIB = 1024
+
+PROBED_RELEASE = "13.0.88"
+"""The ptxas release whose committed result answers for capabilities: the one that kernels are compiled with."""
+
+CAPABILITIES: Mapping[str, tuple[str, str]] = {
+    "nvfp4_mma_sync": ("mma.sync/mxf4nvf4/m16n8k64/scale_vec::4X/ue4m3/f32", "NVFP4 mma.sync"),
+    "nvfp4_tcgen05": ("tcgen05.mma/block-scaled/cta_group::1/mxf4nvf4/shared/-/block16", "NVFP4 tcgen05.mma"),
+    "tcgen05": ("tcgen05.mma/cta_group::1/f16/shared/-/-", "tcgen05.mma and tensor memory"),
+    "wgmma": ("wgmma/64/f32.bf16.bf16/shared", "wgmma"),
+    "bf16_mma_sync": ("mma.sync/bf16/m16n8k16", "bf16 mma.sync"),
+    "fp8_mma_sync": ("mma.sync/fp8/m16n8k32/e4m3/e4m3/f32", "fp8 mma.sync"),
+    "cvt_to_e2m1": ("cvt/f32-to-pair/e2m1x2/rn/satfinite/-", "conversion to E2M1"),
+    "cvt_from_e2m1": ("cvt/pair-to-halves/e2m1x2/f16x2/-", "conversion from E2M1"),
+    "cp_async": ("cp.async/cg/16/-/-", "cp.async"),
+    "tma": ("cp.async.bulk.tensor/load/2d/tile/shared::cluster/-", "copies through tensor maps (TMA)"),
+    "tma_multicast": ("cp.async.bulk.tensor/multicast/2d/tile/shared::cluster/-", "TMA multicast"),
+    "max_of_three": ("minmax/f32x3/max/-/-/-", "a maximum of three floats"),
+    "f32x2_fma": ("f32x2/fma/rn/-", "fma on pairs of floats"),
+}
+"""{capability: (program of `impls.isa` that stands for it, how a sentence calls it)}."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +61,30 @@ class Arch:
     @property
     def is_gpu(self) -> bool:
         return self.name != "cpu"
+
+    def accepts(self, capability: str) -> bool:
+        """Whether the assembler takes it for exactly this target. Raises KeyError for an unknown capability."""
+        return self.is_gpu and _probe().cells[CAPABILITIES[capability][0]][self.name].accepted
+
+    def executes(self, capability: str) -> bool:
+        """Whether it is accepted and becomes the opcode of a unit made for it, not a software emulation."""
+        from impls.isa.catalogue import program
+        from impls.isa.sass import lowering
+
+        identity, _ = CAPABILITIES[capability]
+        if not self.accepts(capability):
+            return False
+        counts = _probe().cells[identity][self.name].opcodes
+        return counts is not None and lowering(program(identity).native, counts) == "native"
+
+    def why_lacks(self, capability: str) -> str | None:
+        """None if hardware of this target executes it, else one sentence that an implementation's `why_not` can give."""
+        if self.executes(capability):
+            return None
+        _, called = CAPABILITIES[capability]
+        if self.accepts(capability):
+            return f"{self.name} only emulates {called}: ptxas {PROBED_RELEASE} builds it from other instructions."
+        return f"{self.name} has no {called}: ptxas {PROBED_RELEASE} refuses it for this target."
 
     @property
     def triton_capability(self) -> int:
@@ -57,6 +109,43 @@ ARCHES = {
         Arch("sm_121a", "GB10 (DGX Spark)", (12, 1), 99 * KIB, 100 * KIB, 48),
     )
 }
+
+
+@dataclass(frozen=True)
+class Product:
+    """Dense peak rates that a vendor or a table states of one product: bounds, at nominal clocks, never measurements."""
+
+    name: str
+    arch: str
+    sms: int | None
+    bf16_tflops: float | None
+    """Dense, float32 accumulation."""
+    fp8_tflops: float | None
+    fp4_tflops: float | None
+    dram_bytes_per_second: float
+    source: str
+
+
+PRODUCTS = (
+    Product("H200 SXM", "sm_90a", 132, 989, 1979, None, 4.8e12, "NVIDIA H200 specification, itkb.uw.cz"),
+    Product("B200", "sm_100a", 148, 2250, 4500, 9000, 8e12, "glennklockwood.com/garden/processors/B200"),
+    Product("B300", "sm_103a", None, 2250, 4500, 13125, 8e12, "glennklockwood.com/garden/processors/B300"),
+    Product("GeForce RTX 5090", "sm_120a", 170, None, None, 1676, 1.792e12, "half of the sparse 3352 that vendor pages state"),
+    Product("RTX PRO 6000", "sm_120a", 188, 503.8, 1010, 2015, 1.792e12, "specification table of hmc-tech"),
+    Product("GB10", "sm_121a", 48, None, None, 500, 0.273e12, "half of the sparse petaflop that NVIDIA states"),
+)
+
+
+def products(arch: Arch) -> tuple[Product, ...]:
+    """The products of `arch` whose peaks are known."""
+    return tuple(product for product in PRODUCTS if product.arch == arch.name)
+
+
+@cache
+def _probe() -> Probe:
+    from impls.isa.result import load_committed
+
+    return load_committed(PROBED_RELEASE)
 
 
 def find(name: str) -> Arch:
