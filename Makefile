@@ -22,7 +22,7 @@ ifeq ($(origin PYTHON),command line)
 	@$(RUN) scripts/check_python.py
 else
 	@"$(PYTHON3)" scripts/check_python.py
-	@"$(PYTHON3)" scripts/install.py --venv .venv --editable bench test lint
+	@"$(PYTHON3)" scripts/install.py --venv .venv --editable bench test lint cuda
 endif
 
 bench: setup ## what works on this machine, measured quickly and drawn as a page

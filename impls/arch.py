@@ -64,7 +64,7 @@ class Arch:
 
     def accepts(self, capability: str) -> bool:
         """Whether the assembler takes it for exactly this target. Raises KeyError for an unknown capability."""
-        return self.is_gpu and _probe().cells[CAPABILITIES[capability][0]][self.name].accepted
+        return self.is_gpu and _probe().accepts(self.name, CAPABILITIES[capability][0])
 
     def executes(self, capability: str) -> bool:
         """Whether it is accepted and becomes the opcode of a unit made for it, not a software emulation."""
@@ -82,6 +82,8 @@ class Arch:
         if self.executes(capability):
             return None
         _, called = CAPABILITIES[capability]
+        if not self.is_gpu:
+            return f"{self.name} has no {called}: it is no GPU."
         if self.accepts(capability):
             return f"{self.name} only emulates {called}: ptxas {PROBED_RELEASE} builds it from other instructions."
         return f"{self.name} has no {called}: ptxas {PROBED_RELEASE} refuses it for this target."

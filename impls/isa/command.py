@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from impls.errors import CommandError
 from impls.isa import report, result, toolchain
@@ -76,11 +77,16 @@ def _flat(selected: Groups) -> list[Program]:
     return [program for programs in selected.values() for program in programs]
 
 
-def _targets(wanted: str | None, assembler: toolchain.Assembler) -> Sequence[str]:
-    """The targets named in --arch, in that order, or all."""
-    if wanted is None:
+def _names(arch: str) -> list[str]:
+    """The targets named in --arch, each once, in that order."""
+    return list(dict.fromkeys(name.strip() for name in arch.split(",")))
+
+
+def _targets(arch: str | None, assembler: toolchain.Assembler) -> Sequence[str]:
+    """The targets named in --arch, or all."""
+    if arch is None:
         return assembler.targets
-    chosen = list(dict.fromkeys(name.strip() for name in wanted.split(",")))
+    chosen = _names(arch)
     unknown = [name for name in chosen if name not in assembler.targets]
     if unknown:
         known = ", ".join(assembler.targets)
@@ -136,7 +142,8 @@ def _found_or_committed(release: str, arch: str | None, selected: Groups, jobs: 
     except CommandError as missing:
         if not committed:
             raise CommandError(f"{missing} Committed are {', '.join(result.committed()) or 'none'}.") from missing
-        return result.load_committed(committed[-1])
+        probe = result.load_committed(committed[-1])
+        return probe.only(_names(arch)) if arch else probe
     return _probe(assembler, arch, selected, jobs)
 
 
@@ -150,8 +157,15 @@ def _update(probe: Probe) -> None:
         raise CommandError(f"the result is not committed: {why}.")
     path = result.PROBES / f"{probe.release}.json"
     if path.exists():
-        before = result.load(path)
-        programs = [program for programs in groups().values() for program in programs]
-        print(report.differences_text(before, probe, report.differences(before, probe, programs)), file=sys.stderr, end="")
+        print(_changes(path, probe), file=sys.stderr, end="")
     result.save(probe, path)
     print(f"wrote {path}", file=sys.stderr)
+
+
+def _changes(path: Path, probe: Probe) -> str:
+    """What the new result changes in the committed one; one that cannot be read is replaced all the same."""
+    try:
+        before = result.load(path)
+    except CommandError as unreadable:
+        return f"the old result is replaced unread: {unreadable}\n"
+    return report.differences_text(before, probe, report.differences(before, probe, _flat(groups())))

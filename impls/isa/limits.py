@@ -87,7 +87,7 @@ def find_limits(target: str, assembler: Assembler, processes: Processes) -> dict
     return found
 
 
-class _NoAnswer(Exception):  # noqa: N818 - no error of ours
+class _NoAnswer(Exception):
     """The assembler crashed or ran out of time."""
 
 

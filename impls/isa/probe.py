@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import sys
 import time
@@ -11,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from impls.isa.assemble import assemble
 from impls.isa.cache import Cache, key
 from impls.isa.limits import LIMITS, find_limits
 from impls.isa.processes import Processes
-from impls.isa.program import Program, module
+from impls.isa.program import Program, digest
 from impls.isa.result import HOLES, Cell, Probe
 from impls.isa.toolchain import Assembler, Disassembler
 
@@ -66,12 +65,20 @@ class Prober:
             for program in job.programs:
                 cells[program.id][job.target] = Cell.from_json(found[program.id])
         release = self.disassembler.release if self.disassembler else None
-        return Probe(self.assembler.release, self.assembler.ptx_version, release, tuple(targets), cells, limits)
+        return Probe(
+            self.assembler.release,
+            self.assembler.ptx_version,
+            release,
+            digest(program for programs in groups.values() for program in programs),
+            tuple(targets),
+            cells,
+            limits,
+        )
 
-    def _in_parallel(self, work: Sequence[_Job], progress: Callable[[int, int], None]) -> dict[_Job, dict[str, object]]:
-        found: dict[_Job, dict[str, object]] = {}
+    def _in_parallel(self, work: Sequence[_Job], progress: Callable[[int, int], None]) -> dict[_Job, dict[str, Any]]:
+        found: dict[_Job, dict[str, Any]] = {}
         with ThreadPoolExecutor(max_workers=self.jobs) as pool:
-            futures: dict[Future[dict[str, object]], _Job] = {pool.submit(self._run, job): job for job in work}
+            futures: dict[Future[dict[str, Any]], _Job] = {pool.submit(self._run, job): job for job in work}
             running = set(futures)
             try:
                 while running:
@@ -85,14 +92,14 @@ class Prober:
                 raise
         return {job: found[job] for job in work}
 
-    def _run(self, job: _Job) -> dict[str, object]:
+    def _run(self, job: _Job) -> dict[str, Any]:
         """Cells as JSON by program, or limits by name: from the cache, else from the assembler.
 
         What a crash or the time limit had a part in is not stored, since the machine may be the cause: the next call tries
         it again.
         """
-        name = key(f"{job.target} {_digest(job.programs, self.assembler.ptx_version)}", self.assembler, self.disassembler)
-        found: dict[str, object] | None = self.store.load(name)
+        name = key(f"{job.target} {_digest(job.programs)}", self.assembler, self.disassembler)
+        found: dict[str, Any] | None = self.store.load(name)
         if found is not None:
             return found
         if job.programs:
@@ -107,11 +114,8 @@ class Prober:
         return found
 
 
-@cache
-def _digest(programs: tuple[Program, ...], ptx_version: str) -> str:
-    """Hash of the programs' names and text; the target is not part of it, since rendering a module again costs time."""
-    content = json.dumps([[program.id for program in programs], module(programs, ptx_version, "any").text])
-    return hashlib.sha256(content.encode()).hexdigest()
+_digest = cache(digest)
+"""Each module's is asked for once a target, and costs as much as writing the module."""
 
 
 def _modules(groups: Mapping[str, Sequence[Program]]) -> Iterator[tuple[Program, ...]]:

@@ -23,7 +23,7 @@ class Finished:
     errors: str
 
 
-class Abandoned(Exception):  # noqa: N818 - named for what happened, as Unsupported is
+class Abandoned(Exception):
     """The work was called off while a process was running."""
 
 

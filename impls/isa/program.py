@@ -14,8 +14,9 @@ machine code (`LD.E...STRONG.SYS`, `ST.E...STRONG.SYS`) cannot be mistaken for w
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _OPERAND = re.compile(r"\$(?P<role>in|out|io)\((?P<type>b8|b16|b32|b64|b128|pred)(?:\*(?P<count>\d+))?\)")
@@ -114,6 +115,12 @@ def entry(program: Program, name: str) -> str:
             "}",
         ]
     )
+
+
+def digest(programs: Iterable[Program]) -> str:
+    """Hash over the names and the text of `programs`: changes when one of them does."""
+    parts = [f"{program.id}\n{entry(program, 'k')}" for program in programs]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

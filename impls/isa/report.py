@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -65,11 +66,12 @@ def details(probe: Probe, programs: Sequence[Program]) -> str:
 def _describe(program: Program, cell: Cell, target: str) -> str:
     what = verdict(program, cell)
     if cell.error:
-        return f"refused ({cell.error.kind}): {cell.error.text.replace(target, 'this target')}"
-    if cell.opcodes is None:
-        return f"{what}, not disassembled"
-    code = " ".join(f"{name} x{count}" if count > 1 else name for name, count in sorted(cell.opcodes.items()))
+        text = re.sub(rf"\b{target}\b", "this target", cell.error.text)
+        return f"refused ({cell.error.kind}): {text}"
     warned = "".join(f" (warning: {text})" for text in cell.warnings)
+    if cell.opcodes is None:
+        return f"{what}, not disassembled{warned}"
+    code = " ".join(f"{name} x{count}" if count > 1 else name for name, count in sorted(cell.opcodes.items()))
     return f"{what} {code}".rstrip() + warned
 
 
@@ -167,7 +169,10 @@ def _change(program: Program, old: Cell, new: Cell) -> Change | None:
 def differences_text(before: Probe, after: Probe, found: Sequence[Difference]) -> str:
     """Gains, losses and changes of verdict one by one; the rest is counted."""
     listed = ("gained", "lost", "native", "emulated")
-    lines = [f"{before.release} (PTX {before.ptx_version}) -> {after.release} (PTX {after.ptx_version})"]
+    programs = len(before.cells.keys() & after.cells.keys())
+    targets = len(set(before.targets) & set(after.targets))
+    releases = f"{before.release} (PTX {before.ptx_version}) -> {after.release} (PTX {after.ptx_version})"
+    lines = [f"{releases}: {programs} programs on {targets} targets compared"]
     for label, one, other in (("only in", before, after), ("only in", after, before)):
         missing = [target for target in one.targets if target not in other.targets]
         lines += [f"  targets {label} {one.release}: {' '.join(missing)}"] if missing else []

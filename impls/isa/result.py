@@ -1,14 +1,15 @@
 """The outcome of a probe, and its compact file.
 
-The file holds each distinct cell once and each program as a row of indices, so a release with all its targets stays below
-a megabyte. In error texts the target's own name is written {target}, which makes equal refusals equal.
+The file holds each message and each distinct cell once and each program as a row of indices, so that a release with all
+its targets takes about a megabyte. In messages the target's own name is written {target}, which makes equal refusals equal.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,8 @@ class Probe:
     release: str
     ptx_version: str
     disassembler: str | None
+    programs: str
+    """`program.digest` of what was probed: tells a result of today's catalogue from one that is out of date."""
     targets: tuple[str, ...]
     cells: Mapping[str, Mapping[str, Cell]]
     """{program id: {target: cell}}."""
@@ -78,6 +81,17 @@ class Probe:
             for target, cell in by_target.items():
                 yield program, target, cell
 
+    def only(self, targets: Sequence[str]) -> Probe:
+        """This result on fewer targets. Raises CommandError for one that it does not have."""
+        unknown = [target for target in targets if target not in self.targets]
+        if unknown:
+            raise CommandError(
+                f"the result of ptxas {self.release} has no target {', '.join(unknown)}; it has {', '.join(self.targets)}."
+            )
+        cells = {program: {target: row[target] for target in targets} for program, row in self.cells.items()}
+        limits = {target: self.limits[target] for target in targets if target in self.limits}
+        return replace(self, targets=tuple(targets), cells=cells, limits=limits)
+
     def accepts(self, target: str, program: str) -> bool:
         """Whether `target`, by its exact name, takes `program`. Raises KeyError for a target or program that was not probed."""
         return self.cells[program][target].accepted
@@ -85,30 +99,26 @@ class Probe:
 
 def save(probe: Probe, path: Path) -> None:
     """Write the compact file."""
+    messages: dict[str, int] = {}
     distinct: dict[str, int] = {}
     rows = {}
     for program in sorted(probe.cells):
-        texts = [_dump(probe.cells[program][target].as_json()).replace(target, _TARGET) for target in probe.targets]
-        rows[program] = [distinct.setdefault(text, len(distinct)) for text in texts]
+        packed = [_dump(_pack(probe.cells[program][target], target, messages)) for target in probe.targets]
+        rows[program] = [distinct.setdefault(text, len(distinct)) for text in packed]
     head = {
         "schema": SCHEMA,
         "release": probe.release,
         "ptx_version": probe.ptx_version,
         "disassembler": probe.disassembler,
+        "programs": probe.programs,
         "targets": list(probe.targets),
         "limits": probe.limits,
     }
     lines = [f"{_dump(key)}:{_dump(value)}" for key, value in head.items()]
+    lines.append('"messages":[\n' + ",\n".join(map(_dump, messages)) + "\n]")
     lines.append('"distinct":[\n' + ",\n".join(distinct) + "\n]")
     lines.append('"cells":{\n' + ",\n".join(f"{_dump(name)}:{_dump(row)}" for name, row in rows.items()) + "\n}")
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-
-
-_TARGET = "{target}"
-
-
-def _dump(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def load(path: Path) -> Probe:
@@ -118,23 +128,45 @@ def load(path: Path) -> Probe:
         if data["schema"] != SCHEMA:
             raise CommandError(f"{path} has schema {data['schema']} where {SCHEMA} is read; probe again with --update.")
         targets = tuple(data["targets"])
-        distinct = [(Cell.from_json(value), _TARGET in _dump(value)) for value in data["distinct"]]
-        cells = {
-            program: {
-                target: _named(cell, target) if names_target else cell
-                for target, (cell, names_target) in zip(targets, (distinct[index] for index in row), strict=True)
-            }
-            for program, row in data["cells"].items()
-        }
-        return Probe(data["release"], data["ptx_version"], data["disassembler"], targets, cells, data["limits"])
+        unpacked: dict[tuple[int, str], Cell] = {}
+        cells: dict[str, dict[str, Cell]] = {}
+        for program, row in data["cells"].items():
+            cells[program] = {}
+            for target, index in zip(targets, row, strict=True):
+                if (index, target) not in unpacked:
+                    unpacked[index, target] = _unpack(data["distinct"][index], target, data["messages"])
+                cells[program][target] = unpacked[index, target]
+        head = (data["release"], data["ptx_version"], data["disassembler"], data["programs"])
+        return Probe(*head, targets, cells, data["limits"])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise CommandError(f"{path} is not a probe result ({type(error).__name__}); probe again with --update.") from error
 
 
-def _named(cell: Cell, target: str) -> Cell:
-    """`cell` with its target's name put back into the texts."""
-    error = cell.error and Refusal(cell.error.kind, cell.error.text.replace(_TARGET, target))
-    return Cell(error, cell.opcodes, tuple(text.replace(_TARGET, target) for text in cell.warnings))
+_TARGET = "{target}"
+_BETWEEN = "; "
+"""What joins the messages of one refusal."""
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _pack(cell: Cell, target: str, messages: dict[str, int]) -> list[object]:
+    """[opcodes, warnings] of an accepted cell, [kind, messages] of a refused one; messages by their number."""
+
+    def numbers(texts: Iterable[str]) -> list[int]:
+        named = (re.sub(rf"\b{target}\b", _TARGET, text) for text in texts)
+        return [messages.setdefault(text, len(messages)) for text in named]
+
+    if cell.error:
+        return [cell.error.kind, numbers(cell.error.text.split(_BETWEEN))]
+    return [dict(cell.opcodes) if cell.opcodes is not None else None, numbers(cell.warnings)]
+
+
+def _unpack(packed: list[Any], target: str, messages: list[str]) -> Cell:
+    what, numbers = packed
+    texts = [messages[number].replace(_TARGET, target) for number in numbers]
+    return Cell(Refusal(what, _BETWEEN.join(texts))) if isinstance(what, str) else Cell(None, what, tuple(texts))
 
 
 def committed() -> list[str]:

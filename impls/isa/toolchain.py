@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ HOW_TO_GET_DISASSEMBLER = "pip install nvidia-cuda-nvdisasm"
 
 @dataclass(frozen=True)
 class Assembler:
-    """One ptxas release."""
+    """One ptxas."""
 
     path: Path
     release: str
@@ -48,13 +49,21 @@ class Disassembler:
 
 
 def assemblers(processes: Processes) -> list[Assembler]:
-    """Each release found, once, the pinned one first, then newest first. Raises CommandError if there is none."""
+    """Each release found, once, the pinned one first, then newest first.
+
+    One that does not work counts as absent while another does. Raises CommandError if none is left.
+    """
     found: dict[str, Assembler] = {}
+    broken = None
     for path in _candidates("ptxas", "ptxas-blackwell"):
-        assembler = inspect_assembler(path, processes)
+        try:
+            assembler = inspect_assembler(path, processes)
+        except CommandError as error:
+            broken = error
+            continue
         found.setdefault(assembler.release, assembler)
     if not found:
-        raise CommandError(f"there is no ptxas here; install one with: {HOW_TO_GET_PTXAS}")
+        raise broken or CommandError(f"there is no ptxas here; install one with: {HOW_TO_GET_PTXAS}")
     return sorted(found.values(), key=lambda one: (one.release == PINNED_RELEASE, version_key(one.release)), reverse=True)
 
 
@@ -142,8 +151,6 @@ def _release(path: Path, processes: Processes) -> tuple[str, str]:
 
 def _ptx_version(path: Path, processes: Processes) -> str:
     """Newest PTX version. There is no option that tells it on every release, so a module from the future is refused."""
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="nvfp4bench-isa-") as folder:
         source = Path(folder) / "version.ptx"
         source.write_text(".version 99.9\n.target sm_90\n.address_size 64\n")
