@@ -1,1 +1,1 @@
-"""Results made into static HTML. Reads journals and `impls.arch`, and nothing else of the project."""
+"""Results made into static HTML. Reads journals, committed probe results (`impls.isa`) and `impls.arch`, and nothing else."""

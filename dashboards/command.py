@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.journal import read_results
 from impls.errors import CommandError
+from impls.isa.result import committed, load_committed
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +37,8 @@ def execute(arguments: argparse.Namespace) -> int:
     runs, unknown = split_by_arch(journals, arguments.results)
     unusable = [_below(arguments.results, sentence) for sentence in [*problems, *unknown]]
     broken_off = [_below(arguments.results, sentence) for journal in journals for sentence in journal.problems]
-    publish(build(runs, [*unusable, *broken_off], get_plotlyjs()), arguments.out)
+    probes = [load_committed(release) for release in committed()]
+    publish(build(runs, [*unusable, *broken_off], get_plotlyjs(), probes), arguments.out)
     for sentence in [*unusable, *broken_off]:
         print(f"left out: {sentence}", file=sys.stderr)
     page = (arguments.out / "index.html").resolve()

@@ -1,7 +1,8 @@
-"""The whole site in memory: {file name: bytes}, made from journals alone, so the same results give the same bytes.
+"""The whole site in memory: {file name: bytes}, made from results alone, so the same results give the same bytes.
 
 index.html              overview: problems and failures first, what is usable, the runs
 <arch>.html             one page per architecture found in the results
+isa.html                what each target's assembler accepts, see `dashboards.isa`
 data/<arch>.js          the runs on that architecture, for its page
 data/<run>-<suite>.js   the rows of one run, fetched by a page when it shows them
 static/                 style, scripts, plotly.js
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +23,11 @@ from jinja2 import FileSystemLoader, StrictUndefined
 
 from benchmarks.journal import Journal
 from benchmarks.records import SUITES, Cell, Run
+from dashboards import isa
 from dashboards.rows import BAD, ROWS, VERDICTS, Row, head
+from dashboards.scripts import packed, script
 from impls.arch import Arch, find
+from impls.isa.result import Probe
 
 HERE = Path(__file__).parent
 
@@ -57,8 +60,11 @@ class ArchRun:
         return {word: found[word] for word in VERDICTS if word in found}, reasons[0][0] if reasons else ""
 
 
-def build(runs: Sequence[ArchRun], problems: Sequence[str], plotly: str) -> dict[str, bytes]:
-    """The site's files. `runs` are those of `split_by_arch`; `problems` say what is left out; `plotly` is plotly.js."""
+def build(runs: Sequence[ArchRun], problems: Sequence[str], plotly: str, probes: Sequence[Probe] = ()) -> dict[str, bytes]:
+    """The site's files. `runs` are those of `split_by_arch`; `problems` say what is left out; `plotly` is plotly.js.
+
+    `probes` are results of `nvfp4bench isa`; without one there is no page of instruction sets.
+    """
     arches = sorted({one.arch.name: one.arch for one in runs}.values(), key=lambda arch: (arch.compute_capability, arch.name))
     impls = sorted({cell.impl for one in runs for cell in one.cells})
 
@@ -71,24 +77,28 @@ def build(runs: Sequence[ArchRun], problems: Sequence[str], plotly: str) -> dict
     )
     files = {f"static/{path.name}": path.read_bytes() for path in sorted((HERE / "static").iterdir())}
     files["static/plotly.min.js"] = plotly.encode()
+    probes = isa.newest_first(probes)
+    frame = {"arches": arches, "probes": probes}
     overview = {
-        "arches": arches,
+        "page": "index.html",
         "runs": runs,
         "newest": newest_of_each_machine(runs),
         "problems": problems,
         "impls": impls,
     }
-    files["index.html"] = templates.get_template("index.html").render(overview).encode("utf-8", "replace")
+    files["index.html"] = templates.get_template("index.html").render(frame, **overview).encode("utf-8", "replace")
     for arch in arches:
         mine = [one for one in runs if one.arch == arch]
-        page = {"arches": arches, "arch": arch, "suites": _order_of_suites(mine)}
-        files[f"{arch.name}.html"] = templates.get_template("arch.html").render(page).encode("utf-8", "replace")
+        page = {"page": f"{arch.name}.html", "arch": arch, "suites": _order_of_suites(mine)}
+        files[f"{arch.name}.html"] = templates.get_template("arch.html").render(frame, **page).encode("utf-8", "replace")
         here = {cell.impl for one in mine for cell in one.cells}
         looks = [(impl, order) for order, impl in enumerate(impls) if impl in here]
         files[f"data/{arch.name}.js"] = script(arch.name, {"impls": looks, "runs": [_run_data(one) for one in mine]})
         for one in mine:
             for suite, cells in _by_suite(one.cells).items():
                 files[f"data/{one.key}-{suite}.js"] = script(f"{one.key}-{suite}", packed(ROWS[suite](cells)))
+    if probes:
+        files |= isa.build(probes, templates, frame)
     return files
 
 
@@ -114,21 +124,6 @@ def newest_of_each_machine(runs: Sequence[ArchRun]) -> list[ArchRun]:
     for one in runs:
         found.setdefault((one.run.machine, one.arch.name), one)
     return list(found.values())
-
-
-def packed(rows: Sequence[Row]) -> dict[str, Any]:
-    """Rows as {"columns": names, "rows": values}: a third of the bytes of objects. data.js makes them objects again."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    return {"columns": columns, "rows": [[row.get(name) for name in columns] for row in rows]}
-
-
-def script(name: str, data: Any) -> bytes:
-    """A classic script that hands `data` to the page: Chromium lets no page at file:// fetch anything else.
-
-    Everything beyond plain ASCII letters is escaped, and "<" too, so no text of a journal can end the script.
-    """
-    text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    return f"nvfp4bench.receive({json.dumps(name)}, {text});\n".encode("ascii")
 
 
 def _by_arch_name(journal: Journal) -> dict[str, list[Cell]]:

@@ -79,14 +79,17 @@ nvfp4bench.tables = (() => {
     const folded = element("details", { className: "rows-of" }, element("summary", {}, summary));
     folded.addEventListener(
       "toggle",
-      () => {
-        const csv = download("CSV", `${name}.csv`, "text/csv", () => toCsv(columns, rows));
-        const json = download("JSON", `${name}.json`, "application/json", () => JSON.stringify(rows, null, 1));
-        folded.append(element("div", { className: "downloads" }, "Download ", csv, json), table(columns, rows));
-      },
+      () => folded.append(downloads("Download ", name, columns, () => rows), table(columns, rows)),
       { once: true },
     );
     return folded;
+  }
+
+  /** Links to the rows as `name`.csv and .json behind a `label`; `rowsOf` is asked for them when one is followed. */
+  function downloads(label, name, columns, rowsOf) {
+    const csv = download("CSV", `${name}.csv`, "text/csv", () => toCsv(columns, rowsOf()));
+    const json = download("JSON", `${name}.json`, "application/json", () => JSON.stringify(rowsOf(), null, 1));
+    return element("div", { className: "downloads" }, label, csv, json);
   }
 
   /** A link whose file is made when it is followed. */
@@ -111,5 +114,5 @@ nvfp4bench.tables = (() => {
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   }
 
-  return { makeSortable, table, foldedTable, toCsv };
+  return { makeSortable, table, foldedTable, downloads, toCsv };
 })();

@@ -4,7 +4,7 @@ import json
 
 from benchmarks.records import Cell, Numerics
 from dashboards.rows import numerics_rows, sentence, timing_rows
-from dashboards.site import script
+from dashboards.scripts import script
 from tests.dashboards.synthetic import without_number
 
 
