@@ -203,14 +203,14 @@ def attend(
         top = new_top
 
         if V_ALONG_TOKENS:
-            # A block of 16 tokens is a scale and 8 bytes of codes. Its bytes are masked and located as one, so that a thread
-            # loads them at once; byte by byte, Triton would run its threads across the lines, and 3.6.0 then fails to put
-            # the tile into shared memory for a warp group ("Illegal shared layout"). Blocks are stored whole, and p is 0
-            # for tokens of them that are not seen.
+            # A block of 16 tokens is a scale and 8 bytes of codes, stored whole; p is 0 for those of its tokens that are not
+            # seen. Its bytes are masked as one, and called a run of 8, so that one thread loads them and two or more share
+            # a line. Where threads run across lines (Triton 3.6.0), or one holds a whole line (3.6.0, 3.7.1, 3.9.0), the
+            # transposed tile does not compile for a warp group: "Illegal shared layout".
             byte = key // 2 + tl.arange(0, BLOCK_N // 2)
             byte_needed = (byte // 8 * 16 + 15 >= begin) & (byte // 8 * 16 < end)
             page, slot = _locate(byte, byte_needed, pages, block_table_page_stride, PAGE_SIZE, 2)
-            codes = v_codes + page * v_codes_page_stride + slot
+            codes = v_codes + tl.max_contiguous(page * v_codes_page_stride + slot, 8)
             block = key // 16 + tl.arange(0, BLOCK_N // 16)
             block_needed = (block * 16 + 15 >= begin) & (block * 16 < end)
             page, slot = _locate(block, block_needed, pages, block_table_page_stride, PAGE_SIZE, 16)
