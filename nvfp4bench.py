@@ -8,6 +8,7 @@ Names are imported when first used, so importing this module imports neither tor
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
@@ -73,19 +74,25 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has enough; what Python still holds goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (CommandError, ValueError, OSError) as error:
-        print(f"nvfp4bench {arguments.command}: {error}", file=sys.stderr)
-        return 2
+    except (CommandError, ValueError) as error:
+        return _failed(arguments.command, str(error))
+    except OSError as error:  # without a file's name it is a stream of ours: a full disk behind a redirection
+        return _failed(arguments.command, f"cannot read or write {error.filename or 'the output'}: {error.strerror}.")
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in ("", "impls", "benchmarks", "dashboards"):  # not for a user to install
             raise
         remedy = "install it there, or let `make bench` set up .venv"
-        print(f"nvfp4bench {arguments.command}: {package} is not installed for {sys.executable}; {remedy}.", file=sys.stderr)
-        return 2
+        return _failed(arguments.command, f"{package} is not installed for {sys.executable}; {remedy}.")
     except KeyboardInterrupt:
         print(f"nvfp4bench {arguments.command}: interrupted.", file=sys.stderr)
         return 130
+
+
+def _failed(command: str, sentence: str) -> int:
+    with contextlib.suppress(OSError):  # stderr may be what cannot be written; the status tells then
+        print(f"nvfp4bench {command}: {sentence}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

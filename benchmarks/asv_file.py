@@ -14,7 +14,7 @@ import contextlib
 import json
 import math
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -92,15 +92,16 @@ def benchmark_list(impls: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def result_file(journal: Journal, impls: Collection[str]) -> dict[str, Any]:
+def result_file(journal: Journal, impls: Iterable[str]) -> dict[str, Any]:
     """The content of the result file of one journal, as far as it is about `impls`."""
     run = journal.run
     started = round(datetime.fromisoformat(run.started).timestamp() * 1000)
     cells = {cell.id: cell for cell in journal.cells}
+    wanted = frozenset(impls)
     rows = {}
     for workload in workloads().values():
         of_workload = (cell.impl for cell in journal.cells if cell.workload == workload.name)
-        for impl in dict.fromkeys(impl for impl in of_workload if impl in impls):
+        for impl in dict.fromkeys(impl for impl in of_workload if impl in wanted):
             for track in TRACKS[workload.suite]:
                 row = _row(workload, impl, track, cells, run.protocol, started)
                 if any(value is None or not math.isnan(value) for value in row[0] or [None]):  # all n/a says nothing

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.cells import CellSpec
+from benchmarks.cells import CellSpec, find
 from benchmarks.measure_host import random_inputs
 from impls.contract import Implementation, Inputs, Output, Problem, Unsupported
 from impls.registry import implementation
@@ -73,6 +75,12 @@ def check(launched: Launched) -> Errors:
     v_max = float(dequantize(inputs.v4).abs().max())
     bound = error_bound(problem, reference, p=rounds.get("p", EXACT), chain=chain, v_max=v_max)
     return errors(output.out[:, :, rows], output.lse[:, :, rows], reference, bound)
+
+
+def answer_check(request: Mapping[str, Any]) -> dict[str, Any]:
+    """{"kernels", "errors"} of the cell {"id", "impl", "source", "device"}: launched once and checked. For a worker."""
+    launched = launch_once(find(request["id"], {request["impl"]: request["source"]}), request["device"])
+    return {"kernels": launched.kernels, "errors": dataclasses.asdict(check(launched))}
 
 
 def _problem(spec: CellSpec) -> Problem:

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import statistics
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ def _host_paths(journal: Journal) -> list[str]:
     return sorted(set(HOST_PATH.findall(text)))
 
 
-def _asv_faults(results: Path, journal: Journal, impls: Collection[str]) -> list[str]:
+def _asv_faults(results: Path, journal: Journal, impls: list[str]) -> list[str]:
     """What asv's files say otherwise than the journal. The date is git's, and git may not be here."""
     wanted = result_file(journal, impls)
     machine = {**machine_fields(journal.run.machine, journal.run.environment), "version": 1}

@@ -15,6 +15,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,16 @@ class ArchRun:
     def failures(self) -> list[Row]:
         return [head(cell) for cell in self.cells if cell.verdict in BAD]
 
+    @cached_property
+    def _by_impl(self) -> dict[str, list[Cell]]:
+        found: dict[str, list[Cell]] = {}
+        for cell in self.cells:
+            found.setdefault(cell.impl, []).append(cell)
+        return found
+
     def outcome(self, impl: str) -> tuple[dict[str, int], str]:
         """({verdict: cells} of one implementation, the most frequent reason why one has no number or a wrong one)."""
-        rows = [head(cell) for cell in self.cells if cell.impl == impl]
+        rows = [head(cell) for cell in self._by_impl.get(impl, ())]
         found = Counter(row["status"] for row in rows)
         reasons = Counter(row["sentence"] for row in rows if "sentence" in row).most_common(1)
         return {word: found[word] for word in VERDICTS if word in found}, reasons[0][0] if reasons else ""

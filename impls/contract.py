@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from impls.nvfp4 import NVFP4Tensor
 
 DTYPES = ("bfloat16", "float16")
+FLOAT32_MIN, FLOAT32_MAX = 2.0**-126, 2.0**128 - 2.0**104  # normal numbers
 
 
 class Unsupported(ValueError):
@@ -54,8 +55,8 @@ class Paged:
     order: Literal["HND", "NHD"] = "HND"
 
     def __post_init__(self) -> None:
-        if self.page_size < 16 or self.page_size % 16:
-            raise ValueError(f"page_size must be a positive multiple of 16, not {self.page_size}.")
+        if not is_whole(self.page_size) or self.page_size < 16 or self.page_size % 16:
+            raise ValueError(f"page_size must be a positive multiple of 16, not {self.page_size!r}.")
         if self.order not in ("HND", "NHD"):
             raise ValueError(f"the order of a page is HND or NHD, not {self.order!r}.")
 
@@ -86,6 +87,8 @@ class Problem:
     """Sequences have lengths of their own, given by `kv_lens` at run time."""
 
     def __post_init__(self) -> None:
+        for name in ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim", "v_head_dim"):
+            _require(is_whole(getattr(self, name)), f"{name} must be a whole number below 2^31, not {getattr(self, name)!r}")
         for name in ("batch", "q_heads", "kv_heads", "q_len", "head_dim", "v_head_dim"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
         _require(self.kv_len >= 0, f"kv_len must not be negative, and is {self.kv_len}")
@@ -99,13 +102,19 @@ class Problem:
             f"q_heads must be a multiple of kv_heads, and {self.q_heads} is not one of {self.kv_heads}",
         )
         _require(
-            self.window is None or (isinstance(self.window, int) and self.window >= 1),
-            f"window must be a whole number of at least 1, not {self.window}",
+            self.window is None or (is_whole(self.window) and self.window >= 1),
+            f"window must be a whole number of at least 1, not {self.window!r}",
         )
         _require(
-            self.scale is None or (math.isfinite(self.scale) and self.scale > 0),
-            f"scale must be a positive finite number, not {self.scale}",
+            self.scale is None or (isinstance(self.scale, (int, float)) and 0 < self.scale < math.inf),
+            f"scale must be a positive finite number, not {self.scale!r}",
         )
+        _require(
+            self.scale is None or FLOAT32_MIN <= self.scale <= FLOAT32_MAX,
+            f"scale must be a normal number of float32, which kernels take it as, not {self.scale!r}",
+        )
+        for name in ("causal", "ragged"):
+            _require(isinstance(getattr(self, name), bool), f"{name} must be True or False, not {getattr(self, name)!r}")
         _require(self.dtype in DTYPES, f"q must be one of {', '.join(DTYPES)}, not {self.dtype}")
         _require(self.v_block_axis in (-1, -2), f"v_block_axis is -1 (head dim) or -2 (tokens), not {self.v_block_axis}")
         _require(isinstance(self.layout, (Dense, Paged)), f"layout must be Dense() or Paged(page_size), not {self.layout!r}")
@@ -123,6 +132,11 @@ class Problem:
     def kv_bytes(self) -> int:
         """Bytes of NVFP4 K and V that a full pass over the cache reads: 9 bytes per block of 16 values."""
         return self.batch * self.kv_heads * self.kv_len * (self.head_dim + self.v_head_dim) * 9 // 16
+
+
+def is_whole(value: object) -> bool:
+    """Whether `value` is an int (a bool is none) that int32, the type of kv_lens and of kernel arguments, can hold."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**31) <= value < 2**31
 
 
 def _require(holds: bool, sentence: str) -> None:

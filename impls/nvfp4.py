@@ -60,6 +60,12 @@ class NVFP4Tensor:
     def __post_init__(self) -> None:
         import torch
 
+        for name in ("codes", "scales", "global_scale"):
+            if not isinstance(getattr(self, name), torch.Tensor):
+                raise ValueError(f"NVFP4Tensor: {name} must be a tensor, not {type(getattr(self, name)).__name__}.")
+        for name in ("block_axis", "length"):
+            if not isinstance(getattr(self, name), int):
+                raise ValueError(f"NVFP4Tensor: {name} must be a whole number, not {getattr(self, name)!r}.")
         blocks = self.scales.shape[-1] if self.scales.ndim else 0
         if self.length == -1:
             object.__setattr__(self, "length", blocks * BLOCK)
@@ -123,8 +129,13 @@ def quantize(
     """
     import torch
 
+    if not isinstance(x, torch.Tensor) or x.layout != torch.strided:
+        what = x.layout if isinstance(x, torch.Tensor) else type(x).__name__
+        raise ValueError(f"quantize takes a dense tensor, not {what}.")
     if not x.is_floating_point() or x.ndim == 0:
         raise ValueError(f"quantize takes a floating-point tensor with at least one axis, not {x.dtype} {list(x.shape)}.")
+    if not isinstance(block_axis, int):
+        raise ValueError(f"block_axis must be a whole number, not {block_axis!r}.")
     axis = block_axis - x.ndim if block_axis >= 0 else block_axis
     if not -x.ndim <= axis <= -1:
         raise ValueError(f"block_axis {block_axis} is not an axis of a tensor of shape {list(x.shape)}.")
@@ -153,6 +164,8 @@ def as_global_scale(given: torch.Tensor | float, device: torch.device) -> torch.
 
     if isinstance(given, torch.Tensor):
         return given.to(device, torch.float32)
+    if not isinstance(given, (int, float)):
+        raise ValueError(f"global_scale must be a number or a tensor, not {given!r}.")
     return torch.full((), given, dtype=torch.float64, device=device).float()
 
 
@@ -171,9 +184,14 @@ def dequantize(t: NVFP4Tensor, dtype: torch.dtype | None = None) -> torch.Tensor
     """The values of `t` in the order of the original axes, float32 unless `dtype` is given.
 
     The product is formed in float64, where it is exact, and rounded to float32; a 16-bit `dtype` rounds once more.
+    Raises ValueError on what is no NVFP4Tensor, and on a dtype that is not floating point.
     """
     import torch
 
+    if not isinstance(t, NVFP4Tensor):
+        raise ValueError(f"dequantize takes an NVFP4Tensor, not {type(t).__name__}.")
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ValueError(f"dequantize gives a floating-point dtype of torch, not {dtype!r}.")
     exact = decode(t).double() * t.global_scale.double()
     return exact if dtype == torch.float64 else exact.float().to(dtype or torch.float32)
 

@@ -25,6 +25,7 @@ def problem_of(
 ) -> Problem:
     """The problem that these tensors state. Raises ValueError when they contradict each other."""
     q, k4, v4 = inputs.q, inputs.k4, inputs.v4
+    _check_types(inputs)
     _check_ranks(q, k4, v4)
     layout = Dense() if layout is None else layout
     if isinstance(layout, Paged):
@@ -62,11 +63,14 @@ def problem_of(
 def check_inputs(problem: Problem, inputs: Inputs) -> None:
     """Raises ValueError unless `inputs` are data of `problem`."""
     p, q, k4, v4 = problem, inputs.q, inputs.k4, inputs.v4
+    _check_types(inputs)
     _check_ranks(q, k4, v4)
     _expect("q", "[B, Hq, Sq, D]", tuple(q.shape), (p.batch, p.q_heads, p.q_len, p.head_dim))
     _check_dtype("q", q, p.dtype)
     if isinstance(p.layout, Paged):
         pages = k4.shape[0]
+        if not pages:
+            raise ValueError("k4 must have at least one page, also where no sequence has a token.")
         for name, cache, dim, letter in (("k4", k4, p.head_dim, "D"), ("v4", v4, p.v_head_dim, "Dv")):
             axes = (p.layout.page_size, p.kv_heads) if p.layout.order == "NHD" else (p.kv_heads, p.layout.page_size)
             letters = "page_size, Hkv" if p.layout.order == "NHD" else "Hkv, page_size"
@@ -105,6 +109,21 @@ def check_output(problem: Problem, q: torch.Tensor, out: torch.Tensor, lse: torc
             raise ValueError(f"{name} is an expanded tensor whose entries share memory; pass one with memory for each entry.")
     if out.stride(-1) != 1 and out.shape[-1] > 1:
         raise ValueError("out must be contiguous along its last axis; strides are free on the others.")
+
+
+def _check_types(inputs: Inputs) -> None:
+    import torch
+
+    from impls.nvfp4 import NVFP4Tensor
+
+    for name in ("k4", "v4"):
+        if not isinstance(getattr(inputs, name), NVFP4Tensor):
+            given = type(getattr(inputs, name)).__name__
+            raise ValueError(f"{name} must be an NVFP4Tensor, as `quantize` makes one, not {given}.")
+    for name in ("q", "kv_lens", "block_table"):
+        given = getattr(inputs, name)
+        if not (isinstance(given, torch.Tensor) or (given is None and name != "q")):
+            raise ValueError(f"{name} must be a tensor of torch, not {type(given).__name__}.")
 
 
 def _check_ranks(q: torch.Tensor, k4: NVFP4Tensor, v4: NVFP4Tensor) -> None:

@@ -57,6 +57,26 @@ def test_python_without_torch_is_one_sentence(arguments):
     assert done.stderr == f"nvfp4bench {arguments[0]}: torch is not installed for {sys.executable}; {remedy}\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("streams", [(1,), (2,), (1, 2)], ids=["stdout", "stderr", "both"])
+def test_a_full_disk_behind_the_output_is_status_2(streams, tmp_path):
+    """On stderr too: status 1 would be a regression."""
+    arguments = ["results", "check", "--results", str(tmp_path if 1 in streams else tmp_path / "none")]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "nvfp4bench.py", *arguments],
+            cwd=ROOT,
+            stdout=full if 1 in streams else subprocess.PIPE,
+            stderr=full if 2 in streams else subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 2
+    if 2 not in streams:
+        assert done.stderr == "nvfp4bench results: cannot read or write the output: No space left on device.\n"
+
+
 def test_public_names_are_what_they_say():
     for name in nvfp4bench.__all__:
         assert getattr(nvfp4bench, name).__name__ == name

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
+import sys
+import traceback
+from collections.abc import Sequence
 
 from benchmarks.cells import CellSpec, find
 from benchmarks.commands.selection import chosen_impls
 from benchmarks.here import place_here
-from benchmarks.once import check, launch_once
+from benchmarks.once import launch_once
 from benchmarks.records import FAILURES, to_json
 from benchmarks.sweep import Bench, Place
 from impls.contract import Unsupported
 from impls.errors import CommandError
+from impls.worker import Worker
+
+CHECK_SECONDS = 600.0
+"""Float64 attention over the longest context takes minutes on a slow machine."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +39,10 @@ def execute(arguments: argparse.Namespace) -> int:
     """0 if the cell was measured (with --check: is right), 1 if it failed or is wrong, 2 if it cannot be measured here."""
     spec = find(arguments.id, chosen_impls(arguments.impl))
     place = place_here(cpu=arguments.cpu)
-    if arguments.once or (arguments.check and spec.suite != "numerics"):  # measuring numerics is checking
-        return _once(spec, place, checked=arguments.check)
+    if arguments.once:
+        return _once(spec, place)
+    if arguments.check and spec.suite != "numerics":  # measuring numerics is checking
+        return _check(spec, place)
     with Bench(place) as bench:
         cell = bench.measure(spec)
     print(json.dumps(to_json(cell), indent=1))
@@ -43,18 +51,45 @@ def execute(arguments: argparse.Namespace) -> int:
     return 1 if cell.verdict in (*FAILURES, "wrong") else 0
 
 
-def _once(spec: CellSpec, place: Place, *, checked: bool) -> int:
-    if spec.suite == "latency" and place.no_gpu:
-        raise CommandError(f"{spec.id} needs a GPU, and {place.no_gpu}")
+def _once(spec: CellSpec, place: Place) -> int:
+    """In this process, which is the one that a profiler or sanitizer looks at."""
+    device = _device(spec, place)
     try:
-        launched = launch_once(spec, "cuda" if place.how == "gpu" else "cpu")
+        launched = launch_once(spec, device)
     except Unsupported as reason:
         raise CommandError(f"{spec.id}: {reason}") from reason
-    print(f"{spec.id}: called once, {', '.join(launched.kernels) or 'by way of torch'}.")
-    if not checked:
-        return 0
-    found = check(launched)
-    print(json.dumps(dataclasses.asdict(found), indent=1))
-    right = max(found.out_over_bound, found.lse_over_bound) <= 1 and found.nan_count == 0
-    print(f"{spec.id} is {'right' if right else 'wrong'}: its largest error is {found.out_over_bound:.3g} of its bound.")
+    except ModuleNotFoundError:  # nvfp4bench.main says what to install
+        raise
+    except (Exception, SystemExit) as error:  # whatever an implementation does
+        print(f"{spec.id} failed: {traceback.format_exception_only(error)[-1].strip()}", file=sys.stderr)
+        return 1
+    print(_called(spec, launched.kernels))
+    return 0
+
+
+def _check(spec: CellSpec, place: Place) -> int:
+    """In a child: an implementation that ends its process must not end with our status."""
+    request = {"id": spec.id, "impl": spec.impl, "source": spec.source, "device": _device(spec, place)}
+    with Worker("benchmarks.once:answer_check") as worker:
+        reply = worker.call(request, timeout=CHECK_SECONDS)
+    if reply.status == "unsupported":
+        raise CommandError(f"{spec.id}: {reply.sentence}")
+    if reply.status != "ok":
+        print(f"{spec.id} {reply.status}: {reply.sentence}", file=sys.stderr)
+        return 1
+    found = reply.value["errors"]
+    print(_called(spec, reply.value["kernels"]))
+    print(json.dumps(found, indent=1))
+    right = max(found["out_over_bound"], found["lse_over_bound"]) <= 1 and found["nan_count"] == 0
+    print(f"{spec.id} is {'right' if right else 'wrong'}: its largest error is {found['out_over_bound']:.3g} of its bound.")
     return 0 if right else 1
+
+
+def _device(spec: CellSpec, place: Place) -> str:
+    if spec.suite == "latency" and place.no_gpu:
+        raise CommandError(f"{spec.id} needs a GPU, and {place.no_gpu}")
+    return "cuda" if place.how == "gpu" else "cpu"
+
+
+def _called(spec: CellSpec, kernels: Sequence[str]) -> str:
+    return f"{spec.id}: called once, {', '.join(kernels) or 'by way of torch'}."

@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.asv_names import told_apart
 from benchmarks.records import SUITES
 from impls.errors import CommandError
+from impls.outside import name_of_file
 from impls.registry import implementation, implementations, names
 
 
@@ -26,12 +27,16 @@ def add_results(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_impls(text: str | None) -> dict[str, str]:
-    """{name: what the registry finds it by}. Raises ValueError that lists the names if one is unknown."""
+    """{name: what the registry finds it by}.
+
+    Raises ValueError that lists the names if one is unknown, and CommandError if one cannot be loaded or has the name of
+    another, also in asv's spelling.
+    """
     if text is None:
         return {name: name for name in implementations()}
     chosen = {}
     for source in _words("--impl", text):
-        name = implementation(source).name
+        name = name_of_file(source) if ".py:" in source else implementation(source).name
         if name in chosen:
             raise CommandError(f"--impl names {name!r} twice.")
         # another process, with another working directory, has to find the same file

@@ -18,8 +18,8 @@ from impls.numerics import report
 from impls.numerics.baselines import Baselines, default_path, read
 from impls.numerics.cases import CASES
 from impls.numerics.gate import Chosen, Verdict, refused_as_a_whole, run
+from impls.outside import name_of_file
 from impls.registry import names
-from impls.worker import Worker
 
 TIMEOUT = 300.0
 """Seconds a case may take: ten times what the slowest takes interpreted on a slow core."""
@@ -60,9 +60,10 @@ def execute(arguments: argparse.Namespace) -> int:
 
     print(report.table(verdicts))
     if arguments.json:
-        arguments.json.write_text(report.as_json(verdicts, on=on, arch=arch, baseline=path.name, holds=holds, named=named))
+        text = report.as_json(verdicts, on=on, arch=arch, baseline=path.name, holds=holds, named=named)
+        _write(arguments.json, text)
     if arguments.junit:
-        arguments.junit.write_text(report.as_junit(verdicts, named=named))
+        _write(arguments.junit, report.as_junit(verdicts, named=named))
     if arguments.update:
         _update(baselines, verdicts, path)
         holds = not any(verdict.breaks_bound for verdict in verdicts) and not named
@@ -97,22 +98,13 @@ def _chosen(given: str | None) -> list[Chosen]:
             raise CommandError(
                 f"unknown implementation {source!r}; there are {', '.join(known)}, or name one as path/to/file.py:Class."
             )
-        chosen.append(Chosen(_name_of(source) if ".py:" in source else source, source))
+        chosen.append(Chosen(name_of_file(source) if ".py:" in source else source, source))
     twice = sorted({one.name for one in chosen if sum(other.name == one.name for other in chosen) > 1})
     if twice:
         raise CommandError(f"two implementations are called {twice[0]!r}; rename one.")
     if not chosen:
         raise CommandError("--impl names no implementation.")
     return chosen
-
-
-def _name_of(source: str) -> str:
-    """What the implementation at path/to/file.py:Class calls itself. Its module may do anything, so a worker loads it."""
-    with Worker("impls.numerics.gate:name_of", env={"TRITON_INTERPRET": "1"}) as worker:
-        reply = worker.call({"impl": source}, timeout=TIMEOUT)
-    if reply.status != "ok":
-        raise CommandError(f"cannot use {source}: {reply.sentence}")
-    return str(reply.value)
 
 
 def _check_writable(path: Path) -> None:
@@ -125,6 +117,13 @@ def _check_writable(path: Path) -> None:
             path.unlink()
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error.strerror}.") from error
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}; what it says there is not whole.") from error
 
 
 def _update(baselines: Baselines, verdicts: Sequence[Verdict], path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from impls.numerics.baselines import Baselines, largest_ratio, worse_than
 from impls.numerics.cases import CASES
-from impls.registry import implementation
 from impls.worker import Reply, Worker
 
 JOBS = 2
@@ -122,11 +121,6 @@ def run(
         verdicts[verdict.implementation, verdict.case] = verdict
         report(verdict, number, len(order))
     return newly_refused([verdicts[one.name, case] for one in chosen for case in cases], baselines)
-
-
-def name_of(request: Mapping[str, Any]) -> str:
-    """For `impls.worker`: what the implementation `impl` of the request calls itself. Raises ValueError if it does not load."""
-    return implementation(request["impl"]).name
 
 
 def judge(name: str, case: str, reply: Reply, seconds: float, baselines: Baselines) -> Verdict:

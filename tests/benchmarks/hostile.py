@@ -43,6 +43,32 @@ class Quits(TorchReference):
         os._exit(0)
 
 
+class QuitsLate(TorchReference):
+    """Ends the process with status 0 where it should have computed."""
+
+    name = "quits-late"
+
+    def plan(self, problem: Problem, arch: Arch) -> Plan:
+        os._exit(0)
+
+
+class RaisesLate(TorchReference):
+    name = "raises-late"
+
+    def plan(self, problem: Problem, arch: Arch) -> Plan:
+        raise KeyError("no such tile")
+
+
+class Named(TorchReference):
+    name = "a b/c"
+
+
+class Punctuated(TorchReference):
+    """asv has one class name for it and for the built-in one."""
+
+    name = "torch.reference-bf16"
+
+
 class OutOfMemory(TorchReference):
     name = "out-of-memory"
 

@@ -16,8 +16,10 @@ from asv_runner.statistics import compute_stats
 
 from benchmarks.asv_file import asv_path, benchmark_list, result_file, sample_statistics, write_asv_files
 from benchmarks.asv_machine import machine_fields
+from benchmarks.asv_names import told_apart
 from benchmarks.cells import workloads
 from benchmarks.journal import JournalWriter, read_journal, read_results
+from benchmarks.published import faults
 from benchmarks.records import PROTOCOL, Cell, Run
 from impls.errors import CommandError
 from tests.benchmarks.records_made_up import (
@@ -124,6 +126,31 @@ def test_series_without_any_number_are_left_out(tmp_path):
 def test_an_implementation_from_outside_is_described_too(tmp_path):
     measured(tmp_path, run(), host_cell(impl="my-kernel"))
     assert "host.MyKernel.track_call" in json.loads((tmp_path / "benchmarks.json").read_text())
+
+
+@pytest.mark.parametrize("other", ["torch.reference-bf16", "torch-reference.bf16"])
+def test_an_implementation_that_asv_cannot_tell_from_another_is_said_and_left_out(other, tmp_path):
+    with JournalWriter(tmp_path, run(), resume=False) as journal:
+        journal.append(with_samples(host_cell(), 1.0))
+        journal.append(with_samples(host_cell(impl=other), 7.0))
+    journals, _ = read_results(tmp_path)
+    (note,) = write_asv_files(tmp_path, journals)
+    assert note == f"asv would call {IMPL!r} and {other!r} both numerics.TorchReferenceBf16; rename one of the implementations."
+    row = json.loads(asv_path(journals[0]).read_text())["results"]["host.TorchReferenceBf16.track_call"]
+    assert 1.0 in row[0] and 7.0 not in row[0]
+    assert faults(tmp_path, "0" * 64) == [note]
+
+
+def test_a_workloads_name_at_the_end_of_an_implementations_is_told_apart():
+    """The decode cells of one would have the names of the decode-b8 cells of the other."""
+    apart, clashes = told_apart(["kernel", "kernel-b8", "kernel-c8"])
+    assert apart == ["kernel", "kernel-c8"]
+    assert clashes == ["asv would call 'kernel' and 'kernel-b8' both decode.KernelB8; rename one of the implementations."]
+
+
+def test_a_name_without_a_letter_does_not_stop_the_others(tmp_path):
+    path = measured(tmp_path, run(), host_cell(), host_cell(impl=".."))
+    assert "host.TorchReferenceBf16.track_call" in json.loads(path.read_text())["results"]
 
 
 def test_an_unknown_commit_is_said_and_not_handed_on(tmp_path):

@@ -47,6 +47,13 @@ BAD_INPUT = {
     "empty implementation": (["run", "--impl", "triton,"], "--impl takes names with commas between them, not 'triton,'."),
     "file that is not there": (["run", "--impl", "none.py:Kernel"], "there is no file none.py"),
     "class that is not there": (["run", "--impl", f"{HOSTILE}:Kernel"], "has no attribute 'Kernel'"),
+    "name that is no part of an id": (["run", "--impl", f"{HOSTILE}:Named"], "it calls itself 'a b/c', and a name is a letter"),
+    "name that asv cannot tell": (
+        ["run", "--impl", f"{HOSTILE}:Punctuated"],
+        "asv would call 'torch-reference-bf16' and 'torch.reference-bf16' both numerics.TorchReferenceBf16;",
+    ),
+    "empty words": (["run", "--cell", "host/*", "--commit", ""], "an argument is empty"),
+    "empty value": (["results", "check", "--results="], "an argument is empty"),
     "unknown suite": (["run", "--suite", "speed"], "unknown suite 'speed'; there are latency, numerics, host."),
     "unknown cell": (["run", "--cell", "nothing/*"], "no cell is called 'nothing/*'; ids read like"),
     "no quick cell": (["run", "--quick", "--cell", "decode-b32/*"], "no quick cell is called 'decode-b32/*'"),
@@ -209,6 +216,29 @@ def test_a_wrong_output_is_found_by_check(capsys):
     cell = "host/wrong/d64/kv1024"
     assert nvfp4bench_main("cell", cell, "--check", "--impl", f"{HOSTILE}:Wrong") == 1
     assert f"{cell} is wrong" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["quits-late", "raises-late"])
+def test_an_implementation_that_ends_or_raises_is_not_right(name, capsys):
+    """Ending the process with status 0 would otherwise be the status of the check."""
+    source = f"{HOSTILE}:{name.title().replace('-', '')}"
+    assert nvfp4bench_main("cell", f"host/{name}/d64/kv1024", "--check", "--impl", source) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"host/{name}/d64/kv1024 {'crashed' if name == 'quits-late' else 'failed'}: ")
+    assert "Traceback" not in told and len(told.splitlines()) == 1
+
+
+def test_an_implementation_that_raises_when_called_once_is_one_sentence(capsys):
+    assert nvfp4bench_main("cell", "host/raises-late/d64/kv1024", "--once", "--impl", f"{HOSTILE}:RaisesLate") == 1
+    assert capsys.readouterr().err == "host/raises-late/d64/kv1024 failed: KeyError: 'no such tile'\n"
+
+
+@pytest.mark.parametrize("statement", ["os._exit(0)", "os.kill(os.getpid(), 9)", "sys.exit(0)"])
+def test_a_module_that_ends_its_process_does_not_end_the_command(statement, tmp_path, capsys):
+    (tmp_path / "ends.py").write_text(f"import os, sys\n{statement}\n")
+    assert nvfp4bench_main("run", "--impl", f"{tmp_path}/ends.py:Kernel", "--results", tmp_path / "results") == 2
+    assert f"cannot use {tmp_path}/ends.py:Kernel: " in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
 
 
 def test_results_check_adopt_thin(tmp_path, capsys):

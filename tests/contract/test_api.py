@@ -10,6 +10,7 @@ import torch
 import nvfp4bench
 from impls.api import attention
 from impls.contract import Cache, Dense, Implementation, Paged, Plan, Problem, Runner, Unsupported
+from impls.nvfp4 import quantize
 from impls.reference import reference_attention
 from impls.registry import why_not
 from tests.contract.attention_cases import OPTIONS, Case, make
@@ -91,6 +92,39 @@ def test_options_that_make_no_sense_are_refused(changes: dict[str, Any], sentenc
     with pytest.raises(ValueError) as caught:
         call(make("causal"), **changes)
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"q": None}, "q must be a tensor of torch, not NoneType."),
+        ({"q": [1.0]}, "q must be a tensor of torch, not list."),
+        ({"k4": torch.zeros(2, 2, 8, 32)}, "k4 must be an NVFP4Tensor, as `quantize` makes one, not Tensor."),
+        ({"v4": None}, "v4 must be an NVFP4Tensor, as `quantize` makes one, not NoneType."),
+        ({"kv_lens": [8, 8]}, "kv_lens must be a tensor of torch, not list."),
+        ({"block_table": 3}, "block_table must be a tensor of torch, not int."),
+        ({"impl": None}, "unknown implementation None; there are torch-reference-bf16, triton"),
+        ({"impl": []}, "unknown implementation []; there are torch-reference-bf16, triton"),
+    ],
+)
+def test_operands_of_other_types_are_refused_in_a_sentence(changes: dict[str, Any], sentence: str) -> None:
+    i = make("causal").inputs
+    with pytest.raises(ValueError) as caught:
+        attention(**{"q": i.q, "k4": i.k4, "v4": i.v4, "impl": IMPL, **changes})
+    assert str(caught.value).startswith(sentence)
+
+
+def test_a_cache_without_a_page_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^k4 must have at least one page, also where no sequence has a token\.$"):
+        attention(
+            torch.zeros(1, 2, 1, 16, dtype=torch.bfloat16),
+            quantize(torch.zeros(0, 2, 16, 16)),
+            quantize(torch.zeros(0, 2, 16, 16)),
+            impl=IMPL,
+            layout=Paged(16),
+            kv_lens=torch.zeros(1, dtype=torch.int32),
+            block_table=torch.zeros(1, 1, dtype=torch.int32),
+        )
 
 
 def test_what_an_implementation_cannot_do_raises_its_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

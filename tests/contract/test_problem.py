@@ -24,6 +24,18 @@ GOOD: dict[str, Any] = {
     [
         *(({name: 0}, f"{name} must be at least 1, not 0.") for name in GOOD if name != "kv_len"),
         ({"batch": -3}, "batch must be at least 1, not -3."),
+        *(
+            ({name: value}, f"{name} must be a whole number below 2^31, not {value!r}.")
+            for name in ("batch", "kv_len", "head_dim")
+            for value in (1.5, "16", None, True, 2**31)
+        ),
+        ({"causal": "no"}, "causal must be True or False, not 'no'."),
+        ({"causal": None}, "causal must be True or False, not None."),
+        ({"window": True}, "window must be a whole number of at least 1, not True."),
+        ({"window": 10**30}, f"window must be a whole number of at least 1, not {10**30}."),
+        ({"scale": "1"}, "scale must be a positive finite number, not '1'."),
+        ({"scale": 1e300}, "scale must be a normal number of float32, which kernels take it as, not 1e+300."),
+        ({"scale": 1e-300}, "scale must be a normal number of float32, which kernels take it as, not 1e-300."),
         ({"kv_len": -1}, "kv_len must not be negative, and is -1."),
         ({"head_dim": 72}, "head_dim must be a multiple of 16 (an NVFP4 block), not 72."),
         ({"v_head_dim": 8}, "v_head_dim must be a multiple of 16 (an NVFP4 block), not 8."),
@@ -47,9 +59,9 @@ def test_refused(changes: dict[str, Any], sentence: str) -> None:
     assert str(caught.value) == sentence
 
 
-@pytest.mark.parametrize("size", [0, -16, 8, 24])
-def test_page_sizes_that_are_refused(size: int) -> None:
-    with pytest.raises(ValueError, match=rf"^page_size must be a positive multiple of 16, not {size}\.$"):
+@pytest.mark.parametrize("size", [0, -16, 8, 24, 16.0, "16", True, 2**32])
+def test_page_sizes_that_are_refused(size: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^page_size must be a positive multiple of 16, not {size!r}\.$"):
         Paged(size)
 
 

@@ -153,6 +153,19 @@ def test_a_file_that_cannot_be_loaded(file: Path, place: str, why: str) -> None:
     assert str(caught.value) == f"cannot load implementation {place}: {why}"
 
 
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "a,b", "..", "4bit", "ünï", "<b>", "a\\nb", "x" * 65])
+def test_a_name_that_could_be_no_part_of_a_cell_id_is_refused(file: Path, name: str) -> None:
+    file.write_text(SOURCE.format(name=name))
+    with pytest.raises(ValueError, match=r"it calls itself '.*', and a name is a letter, then at most 63 letters, digits"):
+        implementation(f"{file}:Mine")
+
+
+def test_a_name_that_is_no_text_is_refused(file: Path) -> None:
+    file.write_text(SOURCE.replace('"{name}"', "3"))
+    with pytest.raises(ValueError, match="it calls itself 3, and a name is a letter"):
+        implementation(f"{file}:Mine")
+
+
 # --- an installed package ---------------------------------------------------------------------------------------------
 
 

@@ -170,6 +170,11 @@ def test_a_request_that_the_child_does_not_read_ends_in_time(tmp_path: Path) -> 
         echo(worker)
 
 
+def test_a_time_longer_than_the_systems_clock_takes_is_no_error(worker: Worker) -> None:
+    """select() refuses a timeout of more than some centuries."""
+    assert worker.call({"do": "echo"}, timeout=1e300).status == "ok"
+
+
 def test_a_child_that_ended_while_a_copy_of_it_goes_on_does_not_hold_up(worker: Worker) -> None:
     """The copy keeps the answer pipe open, so there is no end of file: time has to be up."""
     begin = time.monotonic()

@@ -159,6 +159,15 @@ def test_gate_that_ran_nothing_is_status_2(capsys: pytest.CaptureFixture[str]) -
     assert "nothing was run: CannotBePlanned needs hardware that is not here." in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("option", ["--json", "--junit"])
+def test_report_on_a_full_disk_is_one_sentence_and_status_2(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nvfp4bench.main(["gate", "--on", "cpu", "--impl", RIGHT, "--case", "decode", option, "/dev/full"]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    wanted = "nvfp4bench gate: cannot write /dev/full: No space left on device; what it says there is not whole."
+    assert told == wanted
+
+
 def test_named_implementation_that_cannot_run_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     both = f"{RIGHT},{FAULTS}:CannotBePlanned"
     file = tmp_path / "gate.json"

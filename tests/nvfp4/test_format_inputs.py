@@ -29,6 +29,33 @@ def assert_equal(a: NVFP4Tensor, b: NVFP4Tensor) -> None:
     assert (a.block_axis, a.length, a.shape) == (b.block_axis, b.length, b.shape)
 
 
+GOOD = quantize(torch.ones(2, 32))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: quantize([1.0]), "quantize takes a dense tensor, not list."),  # type: ignore[arg-type]
+        (lambda: quantize(torch.eye(16).to_sparse()), "quantize takes a dense tensor, not torch.sparse_coo."),
+        (lambda: quantize(torch.ones(16), block_axis="last"), "block_axis must be a whole number, not 'last'."),  # type: ignore[arg-type]
+        (lambda: quantize(torch.ones(16), global_scale="1"), "global_scale must be a number or a tensor, not '1'."),  # type: ignore[arg-type]
+        (lambda: NVFP4Tensor(None, GOOD.scales, GOOD.global_scale), "NVFP4Tensor: codes must be a tensor, not NoneType."),  # type: ignore[arg-type]
+        (lambda: NVFP4Tensor(GOOD.codes, GOOD.scales, 1.0), "NVFP4Tensor: global_scale must be a tensor, not float."),  # type: ignore[arg-type]
+        (
+            lambda: NVFP4Tensor(GOOD.codes, GOOD.scales, GOOD.global_scale, block_axis=-1.5),  # type: ignore[arg-type]
+            "NVFP4Tensor: block_axis must be a whole number, not -1.5.",
+        ),
+        (lambda: dequantize(torch.ones(16)), "dequantize takes an NVFP4Tensor, not Tensor."),  # type: ignore[arg-type]
+        (lambda: dequantize(GOOD, torch.int32), "dequantize gives a floating-point dtype of torch, not torch.int32."),
+        (lambda: dequantize(GOOD, "half"), "dequantize gives a floating-point dtype of torch, not 'half'."),  # type: ignore[arg-type]
+    ],
+)
+def test_operands_of_other_types_are_refused_in_a_sentence(make: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        make()
+    assert str(caught.value) == sentence
+
+
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 16), (2, 0, 16), (0, 0), (1,), (1, 1)])
 def test_empty_and_single_element_tensors(shape: tuple[int, ...]) -> None:
     for axis in range(-len(shape), 0):

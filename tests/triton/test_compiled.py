@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ COMPILE = {"TRITON_INTERPRET": "0"}
 INTERPRET = {"TRITON_INTERPRET": "1"}
 DECODE = {"batch": 1, "q_heads": 32, "kv_heads": 8, "q_len": 1, "kv_len": 131072, "head_dim": 128, "v_head_dim": 128}
 PREFILL = {**DECODE, "q_len": 2048, "kv_len": 2048}
+TILE = {"batch": 1, "q_heads": 8, "kv_heads": 8, "kv_len": 160}  # lines of 80 bytes, for the widest loads
 PAGED = {"layout": {"page_size": 16, "order": "NHD"}, "ragged": True}
 WIDTHS = [{"head_dim": dim, "v_head_dim": v_dim} for dim, v_dim in ((64, 64), (512, 512), (128, 128), (192, 128))]
 SHAPES = [{**DECODE, **width} for width in WIDTHS[:2]] + [{**PREFILL, **width} for width in WIDTHS]
@@ -93,8 +96,22 @@ def test_a_process_that_interprets_says_that_it_cannot_compile():
 def test_every_shape_compiles_and_fits(arch: Arch):
     if "install triton" in (why_not(arch) or ""):
         pytest.skip(why_not(arch))
+    compile_and_check(arch, SHAPES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("v_block_axis", [-1, -2])
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_120a"])
+def test_every_tile_compiles_with_both_block_axes_of_v(arch: str, v_block_axis: int):
+    """Triton lays a tile out by its shape, and fails for some: on warp groups, on tensor memory, and on neither."""
+    tiles = itertools.product((16, 64, 128, 256, 512), (16, 32, 64, 128))
+    shapes = [{**TILE, "head_dim": dim, "v_head_dim": dim, "q_len": rows} for dim, rows in tiles]
+    compile_and_check(find(arch), [{**shape, "v_block_axis": v_block_axis} for shape in shapes])
+
+
+def compile_and_check(arch: Arch, problems: list[dict[str, Any]]) -> None:
     with Worker("impls.triton.summary:compile_summary", env=COMPILE) as worker:
-        for problem in SHAPES:
+        for problem in problems:
             reply = worker.call({"arch": arch.name, "problem": problem}, timeout=300)
             assert reply.status == "ok", f"{problem}: {reply.sentence}"
             kernels = reply.value["kernels"]
