@@ -101,10 +101,10 @@ def test_every_shape_compiles_and_fits(arch: Arch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("v_block_axis", [-1, -2])
-@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_120a"])
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 def test_every_tile_compiles_with_both_block_axes_of_v(arch: str, v_block_axis: int):
     """Triton lays a tile out by its shape, and fails for some: on warp groups, on tensor memory, and on neither."""
-    tiles = itertools.product((16, 64, 128, 256, 512), (16, 32, 64, 128))
+    tiles = itertools.product((64, 256), (16, 64, 128))
     shapes = [{**TILE, "head_dim": dim, "v_head_dim": dim, "q_len": rows} for dim, rows in tiles]
     compile_and_check(find(arch), [{**shape, "v_block_axis": v_block_axis} for shape in shapes])
 
