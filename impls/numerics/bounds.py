@@ -72,10 +72,13 @@ class Bound:
 def error_bound(problem: Problem, reference: Reference, *, p: Rounding, chain: int, v_max: float) -> Bound:
     """The bound for a kernel that rounds its softmax numerators to `p` and sums `chain` keys in one accumulator.
 
-    `v_max` is the largest |value| in V. Raises ValueError for a rounding of p that no bound is derived for.
+    `v_max` is the largest |value| in V. Raises ValueError for a rounding of p that no bound is
+    derived for, and for a chain that is no number of tokens.
     """
     if p.name not in P_FLOOR:
         raise ValueError(f"no error bound is derived for softmax numerators rounded to {p.name}.")
+    if not isinstance(chain, int) or chain < 1:
+        raise ValueError(f"accumulator_chain must be a number of tokens, at least 1, not {chain!r}.")
     keys = max(problem.kv_len if problem.window is None else min(problem.kv_len, problem.window), 1)
     relative = (
         score_error(problem.head_dim, reference.score)

@@ -48,6 +48,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.baseline and not arguments.update and not path.exists():
         raise CommandError(f"there are no baselines {path}; make them with --update.")
     baselines = read(path) if path.exists() else Baselines()
+    if arguments.json and arguments.junit and arguments.json.resolve() == arguments.junit.resolve():
+        raise CommandError(f"--json and --junit are both {arguments.json}; name two files.")
     for file in filter(None, (arguments.json, arguments.junit, path if arguments.update else None)):
         _check_writable(file)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,6 +146,12 @@ def test_score_that_float32_cannot_know_bounds_nothing() -> None:
 def test_masked_component_is_bounded_by_underflow_alone() -> None:
     bound = error_bound(PROBLEM, reference(0.0, 0.0), p=Rounding("bfloat16"), chain=256, v_max=1.0)
     assert float(bound.out.max()) < 1e-30
+
+
+@pytest.mark.parametrize("chain", [0, -(2**20), 64.0])
+def test_chain_that_would_shrink_the_bound_is_refused(chain: Any) -> None:
+    with pytest.raises(ValueError, match="accumulator_chain must be a number of tokens"):
+        error_bound(PROBLEM, reference(1.0, 1.0, lse=0.0), p=Rounding("bfloat16"), chain=chain, v_max=1.0)
 
 
 def test_rounding_without_a_derived_bound_is_refused() -> None:

@@ -135,6 +135,7 @@ def test_table_shows_an_implementation_that_cannot_run_at_all_once() -> None:
         (("--on", "cpu", "--timeout", "0"), "--timeout must be a positive number of seconds"),
         (("--on", "cpu", "--json", "/nowhere/gate.json"), "cannot write /nowhere/gate.json"),
         (("--on", "cpu", "--junit", "/"), "cannot write /"),
+        (("--on", "cpu", "--json", "report", "--junit", "./report"), "--json and --junit are both report; name two files."),
         (("--on", "cpu", "--baseline", "/nowhere.json"), "there are no baselines /nowhere.json"),
     ],
 )
