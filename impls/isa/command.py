@@ -18,6 +18,7 @@ from impls.isa.probe import Prober, Progress, usable_cores
 from impls.isa.processes import Processes
 from impls.isa.program import Program
 from impls.isa.result import Probe
+from impls.isa.toolchain import Assembler
 
 Groups = dict[str, tuple[Program, ...]]
 
@@ -94,7 +95,7 @@ def _targets(arch: str | None, assembler: toolchain.Assembler) -> Sequence[str]:
     return chosen
 
 
-def _probe(assembler: toolchain.Assembler, arch: str | None, selected: Groups, jobs: int) -> Probe:
+def _probe(assembler: Assembler, arch: str | None, selected: Groups, jobs: int) -> Probe:
     """Probe with one assembler, telling on stderr what is missing or takes its time."""
     processes = Processes()
     disassembler = toolchain.disassembler(processes)
@@ -124,7 +125,15 @@ def _print(probe: Probe, selected: Groups, *, one_by_one: bool) -> None:
 
 
 def _diff(arguments: argparse.Namespace, selected: Groups, jobs: int) -> int:
-    before, after = (_found_or_committed(release, arguments.arch, selected, jobs) for release in arguments.diff)
+    sources = [_source(release) for release in arguments.diff]  # both are known before minutes go into probing one
+    before, after = (
+        _probe(source, arguments.arch, selected, jobs)
+        if isinstance(source, Assembler)
+        else source.only(_names(arguments.arch))
+        if arguments.arch
+        else source
+        for source in sources
+    )
     found = report.differences(before, after, _flat(selected))
     if arguments.json:
         json.dump(report.differences_json(before, after, found), sys.stdout)
@@ -134,17 +143,15 @@ def _diff(arguments: argparse.Namespace, selected: Groups, jobs: int) -> int:
     return 0
 
 
-def _found_or_committed(release: str, arch: str | None, selected: Groups, jobs: int) -> Probe:
-    """A release's result: probed where its ptxas is here, else the committed one."""
+def _source(release: str) -> Assembler | Probe:
+    """Where a release's result comes from: its ptxas if that is here, to be probed, else the committed result."""
     committed = [known for known in result.committed() if known == release or known.startswith(f"{release}.")]
     try:
-        assembler = toolchain.choose(release, Processes())
+        return toolchain.choose(release, Processes())
     except CommandError as missing:
         if not committed:
             raise CommandError(f"{missing} Committed are {', '.join(result.committed()) or 'none'}.") from missing
-        probe = result.load_committed(committed[-1])
-        return probe.only(_names(arch)) if arch else probe
-    return _probe(assembler, arch, selected, jobs)
+        return result.load_committed(committed[-1])
 
 
 def _update(probe: Probe) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nvfp4bench
-from impls.isa import result, toolchain
+from impls.isa import command, result, toolchain
 from tests.isa.fake_tools import fake_ptxas
 
 FAMILY = "mma.sync/bf16/*"
@@ -62,6 +62,14 @@ def test_bad_usage_is_a_sentence(ptxas: Path, capsys: pytest.CaptureFixture[str]
     assert out == ""
     assert sentence in err
     assert "Traceback" not in err
+
+
+def test_difference_to_an_unknown_release_is_refused_before_the_other_is_probed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_probe", lambda *_: pytest.fail("it began to probe"))
+    assert nvfp4bench.main(["isa", "--diff", "13.0.88", "1.2"]) == 2
+    assert "no ptxas of release 1.2 here" in capsys.readouterr().err
 
 
 def test_no_ptxas_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
