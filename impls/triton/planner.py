@@ -14,7 +14,7 @@ from impls.contract import Problem
 
 MAX_HEAD_DIM = 512
 MERGE_CHUNK = 8
-FLOAT32_MIN, FLOAT32_MAX = 2.0**-126, 2.0**126  # with room for log2(e)
+LARGEST_SCALE = 2.0**126  # times log2(e) it is still a float32
 
 SHORTEST_PRODUCT = 32
 """Values that a row of q and k, or of p and v, multiplies at least. For operands that tl.join makes of bytes, Triton 3.6.0 and
@@ -55,8 +55,8 @@ def why_not(problem: Problem) -> str | None:
     widest = max(p.head_dim, p.v_head_dim)
     if widest > MAX_HEAD_DIM:
         return f"triton takes head dims up to {MAX_HEAD_DIM}, not {widest}."
-    if not FLOAT32_MIN <= p.softmax_scale <= FLOAT32_MAX:
-        return f"triton takes the softmax scale as a normal float32, which {p.softmax_scale} is not."
+    if p.softmax_scale > LARGEST_SCALE:
+        return f"triton takes softmax scales up to {LARGEST_SCALE:g}, not {p.softmax_scale:g}."
     return None
 
 

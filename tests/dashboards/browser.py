@@ -22,12 +22,13 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is ins
 NARROWEST = 500
 """Pixels: Chromium's own window is never narrower, so a narrower page is shown in a frame."""
 
+# Chromium's virtual clock runs ahead of files that a busy machine is slow to read: seconds here cost a fraction of one.
 PROBE = """
 addEventListener("load", () => setTimeout(() => {
   const seen = JSON.stringify((() => { %s })());
   if (parent !== window) parent.postMessage(seen, "*");
   else document.body.append(Object.assign(document.createElement("pre"), { id: "probe", textContent: seen }));
-}, 3000));
+}, 20000));
 """
 FRAME = """<!doctype html><body style="margin: 0"><iframe src="%s" width="%d" height="3900" style="border: 0"></iframe><script>
 addEventListener("message", ({ data }) =>
@@ -56,7 +57,7 @@ def open_and_probe(
             str(CHROMIUM),
             *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
             *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-            *("--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr", "--virtual-time-budget=8000"),
+            *("--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr", "--virtual-time-budget=40000"),
             f"--user-data-dir={place / 'profile'}",
             f"--window-size={max(width, NARROWEST)},4000",
             f"--blink-settings=preferredColorScheme={0 if dark else 1}",
