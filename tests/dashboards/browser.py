@@ -22,13 +22,27 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is ins
 NARROWEST = 500
 """Pixels: Chromium's own window is never narrower, so a narrower page is shown in a frame."""
 
-# Chromium's virtual clock runs ahead of files that a busy machine is slow to read: seconds here cost a fraction of one.
+# Chromium's virtual clock runs ahead of files that are slow to be read, so a fixed delay looks too early now and then. The
+# probe comes first in the page, sees each script arrive, and looks once none is missing and the page has stood still for
+# a while. Each wait also spins, which lets real time pass.
 PROBE = """
-addEventListener("load", () => setTimeout(() => {
+const arrived = new WeakSet();
+for (const end of ["load", "error"]) document.addEventListener(end, ({ target }) => arrived.add(target), true);
+const missing = () => [...document.scripts].some((one) => one.src && !one.src.endsWith("probe.js") && !arrived.has(one));
+
+function whenStill(look, still = 0, size = 0, waits = 600) {
+  for (let spin = 0; spin < 5e6; spin++);
+  const now = document.body.innerHTML.length;
+  const stood = now === size && !missing() ? still + 1 : 0;
+  if (stood >= 40 || waits === 0) look();
+  else setTimeout(() => whenStill(look, stood, now, waits - 1), 50);
+}
+
+addEventListener("load", () => whenStill(() => {
   const seen = JSON.stringify((() => { %s })());
   if (parent !== window) parent.postMessage(seen, "*");
   else document.body.append(Object.assign(document.createElement("pre"), { id: "probe", textContent: seen }));
-}, 20000));
+}));
 """
 FRAME = """<!doctype html><body style="margin: 0"><iframe src="%s" width="%d" height="3900" style="border: 0"></iframe><script>
 addEventListener("message", ({ data }) =>
@@ -47,7 +61,7 @@ def open_and_probe(
     copy = shutil.copytree(site, place / "copy", dirs_exist_ok=True)
     (copy / "probe.js").write_text(PROBE % probe)
     text = (copy / page).read_text()
-    (copy / page).write_text(text.replace("</body>", '<script src="probe.js"></script></body>'))
+    (copy / page).write_text(text.replace("<head>", '<head><script src="probe.js"></script>', 1))
     address = f"{(copy / page).as_uri()}{fragment}"
     if width < NARROWEST:
         (copy / "frame.html").write_text(FRAME % (address, width))
