@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from benchmarks.ceilings import measured_ceilings
 from benchmarks.commit import current_commit
 from benchmarks.environment import environment, gpu, machine_name
 from benchmarks.records import Run
 from benchmarks.source import source_hash
-from benchmarks.sweep import Place
+from benchmarks.sweep import Place, import_path
 
 
 def place_here(*, cpu: bool = False) -> Place:
@@ -17,11 +18,17 @@ def place_here(*, cpu: bool = False) -> Place:
         return Place("cpu", no_gpu="--cpu asked for the CPU.")
     environment()  # raises where a GPU is there and cannot be used
     state = gpu()
-    return Place("gpu") if state.arch is not None else Place("cpu", no_gpu=state.why_not)
+    return Place("gpu", arch=state.arch.name) if state.arch is not None else Place("cpu", no_gpu=state.why_not)
 
 
-def this_run(command: str, *, commit: str | None = None, cpu: bool = False) -> Run:
-    """The run that starts now. Raises CommandError as `place_here` does, and where torch or numpy is missing."""
+def this_run(command: str, place: Place, *, timed: bool, commit: str | None = None) -> Run:
+    """The run that starts now; where it is `timed`, on a GPU, the ceilings are measured first.
+
+    Raises CommandError as `place_here` does, and where torch or numpy is missing, or the GPU cannot be timed.
+    """
+    cpu = place.how == "cpu"
+    with import_path() as path:
+        ceilings = measured_ceilings(path) if timed and not cpu else {}
     return Run(
         command=command,
         commit=commit or current_commit(),
@@ -29,4 +36,5 @@ def this_run(command: str, *, commit: str | None = None, cpu: bool = False) -> R
         machine=machine_name(cpu=cpu),
         started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         environment=environment(cpu=cpu),
+        ceilings=ceilings,
     )

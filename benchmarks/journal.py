@@ -13,6 +13,7 @@ readers report it, and the next writer cuts it. Anything else that is not a reco
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -41,7 +42,7 @@ class Journal:
 
     path: Path
     run: Run
-    """The newest one."""
+    """The newest one; where it measured no ceilings, with those of the run of its origin that last did."""
     cells: tuple[Cell, ...]
     """The cells of its origin, the latest of each (id, how), in the order they were first measured."""
     problems: tuple[str, ...] = ()
@@ -98,7 +99,7 @@ def read_journal(path: Path) -> Journal:
 
 
 def what_counts(records: Sequence[Record]) -> tuple[Run, tuple[Cell, ...]]:
-    """(the newest run, the cells of its origin, the latest of each id and `how`). The first record is a run."""
+    """(`Journal.run`, the cells of its origin, the latest of each id and `how`). The first record is a run."""
     run = records[0]
     assert isinstance(run, Run)
     cells: dict[tuple[str, str], Cell] = {}
@@ -106,7 +107,9 @@ def what_counts(records: Sequence[Record]) -> tuple[Run, tuple[Cell, ...]]:
         if isinstance(record, Cell):
             cells[record.id, record.how] = record
         else:
-            if not same_origin(run, record):
+            if same_origin(run, record):
+                record = dataclasses.replace(record, ceilings=record.ceilings or run.ceilings)
+            else:
                 cells.clear()
             run = record
     return run, tuple(cells.values())
@@ -168,9 +171,8 @@ class JournalWriter:
             self.recorded = {(cell.id, cell.how): cell for cell in earlier.cells} if earlier and resume else {}
             if earlier and resume:
                 self._check_origin(earlier.run, run)
-            else:
-                self._write(run)
-                _sync_folder(self.path.parent)
+            self._write(run)
+            _sync_folder(self.path.parent)
         except OSError as error:
             self.close()
             raise JournalError(f"cannot write {self.path}: {error.strerror}.") from error

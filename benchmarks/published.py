@@ -14,8 +14,8 @@ from typing import Any
 from benchmarks.asv_file import BENCHMARKS, asv_path, benchmark_list, handed_to_asv, result_file
 from benchmarks.asv_machine import machine_fields
 from benchmarks.commit import is_lost
-from benchmarks.journal import Journal, JournalError, Record, journal_path, read_results, rewrite, what_counts
-from benchmarks.records import Cell, to_json
+from benchmarks.journal import Journal, JournalError, Record, journal_path, read_records, read_results, rewrite, what_counts
+from benchmarks.records import Cell, Run, to_json
 
 MAX_BYTES = 20 * 10**6
 HOST_PATH = re.compile(r"(?<![\w.:/*?\]-])/[\w.+@-]+/[\w.+@/-]+")
@@ -71,7 +71,7 @@ def thin(results: Path) -> tuple[list[str], list[str]]:
     """Leave five numbers of each series in journals that are neither the newest nor the newest full one of a machine."""
     done, refused = [], []
     journals = read_results(results)[0]
-    full = [journal for journal in journals if "--full" in shlex.split(journal.run.command)]
+    full = [journal for journal in journals if _is_full(journal)]
     kept = {journal.path for newest in (newest_journals(journals), newest_journals(full)) for journal in newest.values()}
     for journal in journals:
         if journal.path in kept or tuple(map(thinned_cell, journal.cells)) == journal.cells:
@@ -85,6 +85,12 @@ def thin(results: Path) -> tuple[list[str], list[str]]:
     return done, refused
 
 
+def _is_full(journal: Journal) -> bool:
+    """Whether any of its runs was: the newest may have gone on with a few cells."""
+    records, _ = read_records(journal.path)
+    return any("--full" in shlex.split(record.command) for record in records if isinstance(record, Run))
+
+
 def thinned_cell(cell: Cell) -> Cell:
     """Each series by its least, quartiles and greatest: the median and the quartiles of these five are those of all.
 
@@ -92,8 +98,10 @@ def thinned_cell(cell: Cell) -> Cell:
     """
     if all(len(taken) <= 5 for taken in cell.series.values()):
         return cell
-    series = {name: five_numbers(taken) for name, taken in cell.series.items()}
-    return dataclasses.replace(cell, series=series, clocks=())
+    series = {name: five_numbers(samples) for name, samples in cell.series.items()}
+    taken = {name: len(samples) for name, samples in cell.series.items() if len(samples) > 5}
+    clocks = {name: clocks for name, clocks in cell.clocks.items() if name not in taken}
+    return dataclasses.replace(cell, series=series, taken={**taken, **cell.taken}, clocks=clocks)
 
 
 def five_numbers(taken: tuple[float, ...]) -> tuple[float, ...]:

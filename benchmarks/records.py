@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the record layout. A reader refuses another one by name."""
 PROTOCOL = "1"
 """Version of the way things are measured: asv's benchmark `version`. Another one starts a new history."""
@@ -26,6 +26,13 @@ STATUSES = ("ok", "unsupported", "skipped", "oom", "timeout", "failed", "crashed
 FAILURES = ("failed", "crashed", "timeout", "oom")
 """Statuses of cells that should have been measured and were not; "unsupported" and "skipped" say that none was to be had."""
 SUITES = ("latency", "numerics", "host")
+WORK = {
+    "flops": "floating-point operations of Q @ K^T and P @ V over the visible keys only",
+    "nvfp4_bytes": "bytes of the NVFP4 K and V that a call attends to",
+    "cache_bytes": "bytes of the cache as the implementation packs it",
+    "workspace_bytes": "bytes it allocates besides cache and outputs",
+}
+"""{name: meaning} of the whole numbers in `Cell.work`."""
 HOW = re.compile(r"gpu|cpu|(emulated|static):sm_\d+[af]?")
 CELL_ID = re.compile(r"[A-Za-z0-9_.+:-]+(/[A-Za-z0-9_.+:-]+)+")
 
@@ -94,6 +101,8 @@ class Numerics:
     lse_error: float
     """Largest |lse - ref| over rows that see a key."""
     cosine: float
+    exact_relative_l2: float | None = None
+    """As `relative_l2`, without the declared roundings: all that the implementation loses on these operands."""
     quantisation_relative_l2: float | None = None
     """Against float64 attention on the original tensors; None where the case has none."""
     nan_count: int = 0
@@ -114,6 +123,32 @@ class Numerics:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LaunchRecord:
+    """One kernel launch of a cell: equal records mean that the same code ran, in the same way."""
+
+    entry: str
+    cubin: str
+    """SHA-256 of the cubin that the driver loaded."""
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    cluster: tuple[int, ...] = (1, 1, 1)
+    shared_bytes: int = 0
+    """Dynamic shared memory of a block."""
+    scalars: tuple[float, ...] = ()
+    """The arguments that are passed by value, in their order."""
+    overlaps: bool = False
+    """Whether it may start before the launch before it has ended."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[0-9a-f]{64}", self.cubin):
+            raise ValueError(f"launch {self.entry}: cubin {self.cubin!r:.80} is not a SHA-256.")
+        for name in ("grid", "block", "cluster"):
+            sizes = getattr(self, name)
+            if len(sizes) != 3 or not all(isinstance(size, int) and size >= 1 for size in sizes):
+                raise ValueError(f"launch {self.entry}: {name} must be three whole numbers of at least 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cell:
     """One measured, failed or refused cell.
 
@@ -129,11 +164,17 @@ class Cell:
     sentence: str | None = None
     series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Samples in seconds by series name ("latency", "call", "pack"), in the order they were taken."""
-    clocks: tuple[int, ...] = ()
-    """SM clock in MHz beside each latency sample; empty without a GPU."""
+    taken: Mapping[str, int] = field(default_factory=dict)
+    """Samples that there were, of each series that keeps only five numbers (`results thin`)."""
+    clocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """SM clock in MHz beside each sample, of each series that has it."""
     numerics: Numerics | None = None
-    launch_identity: str | None = None
-    """Hash over cubins, geometry and scalar arguments of the launches, with the driver version."""
+    launches: tuple[LaunchRecord, ...] = ()
+    """What a call launches, in order; empty for implementations made of torch calls."""
+    cache_layout: str | None = None
+    """How K and V lie in memory, in words: "nvfp4", "bfloat16 dense", "nvfp4 in pages of 64, HND"."""
+    work: Mapping[str, int] = field(default_factory=dict)
+    """What a call has to do and takes, by name: see WORK."""
     plan: Mapping[str, int | str] = field(default_factory=dict)
     """What the planner decided."""
     prepare_seconds: float | None = None
@@ -155,7 +196,16 @@ class Cell:
             if not samples:
                 raise ValueError(f"cell {self.id}: series {name} has no samples.")
             _finite(f"cell {self.id}: series {name}", samples)
-        _finite(f"cell {self.id}: clocks", self.clocks)
+        for name, clocks in self.clocks.items():
+            _finite(f"cell {self.id}: clocks of {name}", clocks)
+            if len(clocks) != len(self.series.get(name, ())):
+                raise ValueError(f"cell {self.id}: {name} needs a clock for each of its samples, or none.")
+        for name, count in self.taken.items():
+            if not isinstance(count, int) or name not in self.series or count < len(self.series[name]):
+                raise ValueError(f"cell {self.id}: {name} cannot have been thinned from {count!r:.60} samples.")
+        for name, amount in self.work.items():
+            if name not in WORK or not isinstance(amount, int) or amount < 0:
+                raise ValueError(f"cell {self.id}: work has {', '.join(WORK)} as whole numbers, not {name}={amount!r:.60}.")
         _finite(f"cell {self.id}: seconds", (x for x in (self.prepare_seconds, self.compile_seconds) if x is not None))
         if not all(isinstance(value, (int, str)) for value in self.plan.values()):
             raise ValueError(f"cell {self.id}: plan holds whole numbers and words only.")
@@ -199,7 +249,7 @@ def from_json(data: Mapping[str, Any]) -> Run | Cell:
         if kind == "run":
             return _load(Run, rest, {"environment": Environment})
         if kind == "cell":
-            return _load(Cell, rest, {"numerics": Numerics})
+            return _load(Cell, rest, {"numerics": Numerics, "launches": LaunchRecord})
     except (TypeError, AttributeError) as error:
         raise ValueError(f"a {kind} record has wrong fields: {error}.") from error
     raise ValueError(f"a record's kind is run or cell, not {kind!r}.")
@@ -219,7 +269,7 @@ def _dump(record: Any) -> dict[str, Any]:
         elif isinstance(value, Mapping):
             value = {k: list(v) if isinstance(v, tuple) else v for k, v in value.items()}
         elif isinstance(value, tuple):
-            value = list(value)
+            value = [_dump(one) if dataclasses.is_dataclass(one) else one for one in value]
         data[spec.name] = value
     return data
 
@@ -230,12 +280,16 @@ def _load(record_type: type, data: dict[str, Any], nested: Mapping[str, type]) -
         if spec.name not in values:
             continue
         value = values[spec.name]
-        if spec.name in nested and value is not None:
+        if spec.name in nested and str(spec.type).startswith("tuple"):
+            value = tuple(_load(nested[spec.name], one, {}) for one in value)
+        elif spec.name in nested and value is not None:
             value = _load(nested[spec.name], value, {})
         elif str(spec.type).startswith("float") and isinstance(value, str):
             value = float(value)
         elif spec.name == "series":
             value = {k: tuple(float(x) for x in v) for k, v in value.items()}
+        elif spec.name == "clocks":
+            value = {k: tuple(v) for k, v in value.items()}
         elif str(spec.type).startswith("tuple"):
             value = tuple(value)
         _check_type(spec.name, str(spec.type), value)
@@ -249,13 +303,14 @@ def _check_type(name: str, annotation: str, value: Any) -> None:
         return
     wanted: dict[str, type | tuple[type, ...]] = {
         "str": str,
+        "bool": bool,
         "int": int,
         "float": (int, float),
         "Mapping": Mapping,
         "tuple": tuple,
     }
     kind = wanted.get(annotation.split("[")[0].split(" ")[0])
-    if kind is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+    if kind is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
         raise ValueError(f"field {name} should be {annotation}, not {value!r:.60}.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from benchmarks.records import Cell, Environment, Numerics, Run
+from benchmarks.records import Cell, Environment, LaunchRecord, Numerics, Run
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OTHER_COMMIT = "fedcba9876543210fedcba9876543210fedcba98"
@@ -40,6 +40,22 @@ def host_cell(kv_len: int = 1024, impl: str = IMPL, **changes: Any) -> Cell:
     taken = tuple(round(1e-3 + i * 1e-5, 6) for i in range(20))
     values = {"series": dict.fromkeys(("plan", "pack", "bind", "call"), taken)}
     return Cell(id=f"host/{impl}/d128/kv{kv_len}", suite="host", how="cpu", status="ok", **{**values, **changes})
+
+
+def latency_cell(cell_id: str = f"decode/{IMPL}/d128/kv1024", **changes: Any) -> Cell:
+    launch = LaunchRecord(
+        entry="attend", cubin="0" * 64, grid=(8, 4, 1), block=(128, 1, 1), shared_bytes=49152, scalars=(0.127, 32.0)
+    )
+    taken = tuple(round(1e-4 + i * 1e-6, 7) for i in range(20))
+    values: dict[str, Any] = {
+        "series": {"latency": taken, "host": taken},
+        "clocks": {"latency": (1980,) * 20},
+        "numerics": numerics(exact_relative_l2=0.0015),
+        "launches": (launch,),
+        "cache_layout": "nvfp4",
+        "work": {"flops": 16777216, "nvfp4_bytes": 1179648},
+    }
+    return Cell(id=cell_id, suite="latency", how="gpu", status="ok", **{**values, **changes})
 
 
 def failed_cell(cell_id: str = f"host/{IMPL}/d64/kv1024", status: Any = "failed", sentence: str = "it broke.") -> Cell:

@@ -91,7 +91,7 @@ def test_a_last_line_torn_at_any_byte_costs_that_line_only(tmp_path):
         with JournalWriter(tmp_path, run(), resume=True) as writer:
             assert writer.cut == f"{path}:3: the last line was broken off, and is cut."
             writer.append(failed_cell())
-        assert path.read_bytes() == whole, end
+        assert path.read_bytes() == whole[:start] + whole[: whole.index(b"\n") + 1] + whole[start:], end
 
 
 def test_a_torn_first_line_is_no_journal_until_a_run_begins_it_anew(tmp_path):
@@ -107,7 +107,19 @@ def test_resume_knows_what_is_there(tmp_path):
     written(tmp_path, host_cell())
     with JournalWriter(tmp_path, run(started="2026-02-02T00:00:00Z"), resume=True) as journal:
         assert list(journal.recorded) == [(host_cell().id, "cpu")]
-    assert read_journal(journal.path).run.started == run().started
+    found = read_journal(journal.path)
+    assert (found.run.started, found.cells) == ("2026-02-02T00:00:00Z", (host_cell(),))
+
+
+def test_ceilings_are_the_last_ones_measured(tmp_path):
+    first, second = {"copy_bytes_per_s": 4e12}, {"copy_bytes_per_s": 3e12}
+    path = written(tmp_path, host_cell(1024), of=run(ceilings=first))
+    written(tmp_path, host_cell(4096), of=run(), resume=True)  # nothing of it was timed on the GPU
+    assert read_journal(path).run.ceilings == first
+    written(tmp_path, of=run(ceilings=second), resume=True)
+    assert read_journal(path).run.ceilings == second
+    written(tmp_path, of=run(source="1" * 64))
+    assert read_journal(path).run.ceilings == {}
 
 
 def test_without_resume_everything_is_measured_anew(tmp_path):

@@ -157,13 +157,14 @@ def test_adopt_does_not_overwrite_the_commits_own_results(tmp_path):
 
 def test_thin_keeps_the_median_and_the_quartiles():
     cell = host_cell()
-    thinned = published.thinned_cell(dataclasses.replace(cell, clocks=(1980,) * 20))
+    thinned = published.thinned_cell(dataclasses.replace(cell, clocks={"call": (1980,) * 20}))
     for name, taken in cell.series.items():
         left = thinned.series[name]
         assert len(left) == 5
         assert (left[0], left[-1]) == (min(taken), max(taken))
         assert statistics.quantiles(left, n=4, method="inclusive") == statistics.quantiles(taken, n=4, method="inclusive")
-    assert thinned.clocks == ()
+    assert thinned.taken == {name: len(taken) for name, taken in cell.series.items()}
+    assert thinned.clocks == {}
     assert published.thinned_cell(thinned) == thinned
 
 
@@ -174,6 +175,8 @@ def test_thin_spares_the_newest_and_the_newest_full_run_of_each_machine(tmp_path
 
     old = journal("a", 1, command="nvfp4bench run --full")
     full = journal("b", 2, command="nvfp4bench run --full")
+    with JournalWriter(tmp_path, run(commit="b" * 40, started="2026-01-02T01:00:00Z"), resume=True):
+        pass  # it is full also after another call that went on with it
     quick = journal("c", 3)
     newest = journal("d", 4)
     other = journal("a", 1, machine="a-gpu")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 from benchmarks.records import STATUSES, Cell, from_json, to_json
-from tests.benchmarks.records_made_up import failed_cell, host_cell, numerics, numerics_cell, run
+from tests.benchmarks.records_made_up import failed_cell, host_cell, latency_cell, numerics, numerics_cell, run
 
 
 @pytest.mark.parametrize(
@@ -15,6 +16,8 @@ from tests.benchmarks.records_made_up import failed_cell, host_cell, numerics, n
     [
         run(ceilings={"copy_bytes_per_s": 4e12}),
         host_cell(plan={"tile": 64, "kernel": "split"}, prepare_seconds=0.5, compile_seconds=0.25),
+        latency_cell(),
+        latency_cell(launches=(dataclasses.replace(latency_cell().launches[0], overlaps=True),)),
         numerics_cell("causal", error_over_bound=float("inf"), lse_error=float("inf"), nan_count=4, verdict="4 NaNs."),
         *(failed_cell(status=status) for status in STATUSES if status != "ok"),
     ],
@@ -44,3 +47,32 @@ def test_a_cell_that_was_not_measured_has_no_number(status):
 def test_parts_of_an_id():
     cell = host_cell()
     assert (cell.workload, cell.impl, cell.parameters) == ("host", "torch-reference-bf16", ("d128", "kv1024"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"clocks": {"latency": (1980,)}}, "a clock for each of its samples"),
+        ({"clocks": {"eager": (1980,)}}, "a clock for each of its samples"),
+        ({"taken": {"latency": 1}}, "thinned from 1 samples"),
+        ({"taken": {"eager": 20}}, "thinned from 20 samples"),
+        ({"work": {"flops": -1}}, "whole numbers"),
+        ({"work": {"watts": 700}}, "work has flops"),
+    ],
+)
+def test_what_belongs_to_a_series_fits_it(changes, words):
+    with pytest.raises(ValueError, match=words):
+        latency_cell(**changes)
+
+
+def test_a_launch_overlaps_or_does_not():
+    record = to_json(latency_cell())
+    record["launches"][0]["overlaps"] = 1
+    with pytest.raises(ValueError, match="field overlaps should be bool, not 1"):
+        from_json(record)
+
+
+@pytest.mark.parametrize("changes", [{"cubin": "x"}, {"grid": (1, 1)}, {"block": (128, 0, 1)}])
+def test_a_launch_that_cannot_be_is_refused(changes):
+    with pytest.raises(ValueError, match="launch attend"):
+        dataclasses.replace(latency_cell().launches[0], **changes)
