@@ -171,6 +171,7 @@ class Rounding:
 
     `name` is "exact", "bfloat16", "float16", "float8_e4m3" or "nvfp4". The reference executes it for q, k and v;
     for p, the softmax numerators relative to some running maximum, it enters the error bound as `unit_roundoff`.
+    Where p is rounded to float16 without a bias, which loses what is below 2^-25 of the largest, it is "float16_unbiased".
     """
 
     name: str = "exact"
@@ -178,7 +179,14 @@ class Rounding:
     @property
     def unit_roundoff(self) -> float:
         """Largest relative error of one rounding to nearest: 2^-p for p significant bits."""
-        return {"exact": 0.0, "bfloat16": 2.0**-8, "float16": 2.0**-11, "float8_e4m3": 2.0**-4, "nvfp4": 2.0**-2}[self.name]
+        return {
+            "exact": 0.0,
+            "bfloat16": 2.0**-8,
+            "float16": 2.0**-11,
+            "float16_unbiased": 2.0**-11,
+            "float8_e4m3": 2.0**-4,
+            "nvfp4": 2.0**-2,
+        }[self.name]
 
 
 EXACT = Rounding()
@@ -207,6 +215,9 @@ class Launch:
     args: tuple[torch.Tensor | Scalar | None, ...]
     """In the order of the entry's parameters; None is a null pointer."""
     cluster: tuple[int, int, int] = (1, 1, 1)
+    overlaps: bool = False
+    """May start before the launch before it has ended; the kernel itself waits for what that one writes (programmatic
+    dependent launch, compute capability 9.0 and newer)."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +228,8 @@ class Cache:
     v4: NVFP4Tensor
     extra: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """What `pack` added."""
+    layout: str = "nvfp4"
+    """How K and V lie in memory, in words."""
 
     @property
     def nbytes(self) -> int:

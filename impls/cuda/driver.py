@@ -1,7 +1,7 @@
 """Loads cubins and launches them through the CUDA driver, with nothing but ctypes and libcuda.
 
     program = Program(launches, device)      loads the modules, packs the arguments
-    program.launch(stream)                   one cuLaunchKernel each: no allocation, no synchronisation, capturable
+    program.launch(stream)                   one cuLaunchKernelEx each: no allocation, no synchronisation, capturable
 
 A module is loaded once per device and stays loaded. Every failure is a RuntimeError that starts with "CUDA error:" and names
 the call and the driver's own word for what went wrong. CUDA Driver API 13.0, "Module Management" and "Execution Control".
@@ -19,8 +19,32 @@ from impls.contract import Launch, Scalar
 if TYPE_CHECKING:
     import torch
 
+FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT = 9
+MOST_SHARED_MEMORY = 100  # per cent of what an SM can give: left to itself, the driver may leave room for fewer blocks
+KEEPS_TILES = 8 * 1024
+"""Bytes of a block's shared memory from which on an SM's is worth more than its L1 cache."""
 FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CUfunction_attribute
+LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6  # CUlaunchAttributeID
 _C_TYPES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "f32": ctypes.c_float}
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute, of which one is ever used: an int at the start of the union of values."""
+
+    _fields_ = (("id", ctypes.c_uint), ("padding", ctypes.c_char * 4), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60))
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("attribute_count", ctypes.c_uint),
+    )
 
 
 class Program:
@@ -35,17 +59,19 @@ class Program:
                 raise ValueError(
                     f"{launch.entry} asks for a cluster of {launch.cluster}; impls/cuda/driver.py launches single blocks."
                 )
-        self._launches = tuple(launches)
+        self._launches = tuple(launches)  # their cubins and tensors live as long as this
         self._context = _primary_context(device.index)
         self._arguments = [_pack(launch) for launch in launches]
+        self._configs = [_config(launch) for launch in launches]
         with _Current(self._context):
             self._functions = [_function(device.index, launch) for launch in launches]
 
     def launch(self, stream: int) -> None:
         """Put all launches, in order, on `stream`, a CUstream handle."""
         with _Current(self._context):
-            for launch, function, (pointers, _) in zip(self._launches, self._functions, self._arguments, strict=True):
-                _call("cuLaunchKernel", function, *launch.grid, *launch.block, launch.shared_bytes, stream, pointers, None)
+            for config, function, (pointers, _) in zip(self._configs, self._functions, self._arguments, strict=True):
+                config.stream = stream
+                _call("cuLaunchKernelEx", ctypes.byref(config), function, pointers, None)
 
 
 class _Current:
@@ -67,8 +93,8 @@ def _library() -> ctypes.CDLL:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise RuntimeError(f"CUDA error: the driver library cannot be loaded ({error}); install the NVIDIA driver.") from error
-    handle, number, pointer = ctypes.c_void_p, ctypes.c_uint, ctypes.POINTER
-    library.cuLaunchKernel.argtypes = [handle, *[number] * 7, handle, pointer(handle), handle]
+    handle, pointer = ctypes.c_void_p, ctypes.POINTER
+    library.cuLaunchKernelEx.argtypes = [pointer(_Config), handle, pointer(handle), handle]
     library.cuCtxPushCurrent_v2.argtypes = [handle]
     library.cuFuncSetAttribute.argtypes = [handle, ctypes.c_int, ctypes.c_int]
     library.cuFuncGetAttribute.argtypes = [pointer(ctypes.c_int), ctypes.c_int, handle]
@@ -110,9 +136,20 @@ def _function(device_index: int, launch: Launch) -> ctypes.c_void_p:
     _call("cuModuleGetFunction", ctypes.byref(function), _module(device_index, launch.cubin), launch.entry.encode())
     allowed = ctypes.c_int()
     _call("cuFuncGetAttribute", ctypes.byref(allowed), FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function)
+    if launch.shared_bytes >= KEEPS_TILES:
+        _call("cuFuncSetAttribute", function, FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, MOST_SHARED_MEMORY)
     if launch.shared_bytes > allowed.value:  # other programs share the function: only ever raise its limit
         _call("cuFuncSetAttribute", function, FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared_bytes)
     return function
+
+
+def _config(launch: Launch) -> _Config:
+    """How to launch, but for the stream."""
+    config = _Config((ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block), launch.shared_bytes)
+    if launch.overlaps:
+        config.attributes = ctypes.pointer(_Attribute(id=LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, value=1))
+        config.attribute_count = 1
+    return config
 
 
 def _pack(launch: Launch) -> tuple[Any, list[Any]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from impls.contract import Inputs, Output, Paged, Problem
-from impls.triton.planner import MERGE_CHUNK, Schedule, padded
+from impls.triton.planner import MERGE_CHUNK, MERGE_SLICE, Schedule, padded
 
 if TYPE_CHECKING:
     import torch
@@ -114,21 +114,27 @@ def attend_types(problem: Problem, schedule: Schedule) -> dict[str, str]:
     return types
 
 
-def attend_constants(problem: Problem, schedule: Schedule) -> dict[str, int | bool | None]:
+def attend_constants(problem: Problem, schedule: Schedule, alignment: Alignment) -> dict[str, int | bool | None]:
     """{parameter: value} that `kernels.attend` is compiled for."""
     p = problem
     return {
         "GROUP": p.group,
         "HEAD_DIM": p.head_dim,
-        "V_HEAD_DIM": p.v_head_dim,
+        "V_WIDTH": p.v_head_dim // schedule.parts,
         "CAUSAL": p.causal,
         "WINDOWED": p.window is not None,
         "PAGE_SIZE": p.layout.page_size if isinstance(p.layout, Paged) else None,
         "V_ALONG_TOKENS": p.v_block_axis == -2,
+        "HAS_E4M3": schedule.has_e4m3,
+        "K_IN_PLACE": p.dtype == "bfloat16" and alignment.k_codes % 4 == 0,
+        "K_SCALE_WORDS": p.head_dim % 64 == 0 and alignment.k_scales % 4 == 0,
+        "V_SCALE_WORDS": p.v_head_dim % 64 == 0 and p.v_block_axis == -1 and alignment.v_scales % 4 == 0,
         "BLOCK_M": schedule.block_m,
         "BLOCK_N": schedule.block_n,
+        "KEYS_FIRST": schedule.keys_first,
+        "MERGED_EARLY": schedule.merged_early,
         "D": padded(p.head_dim),
-        "DV": padded(p.v_head_dim),
+        "DV": padded(p.v_head_dim // schedule.parts),
     }
 
 
@@ -170,9 +176,9 @@ def merge_types(problem: Problem) -> dict[str, str]:
     }
 
 
-def merge_constants(problem: Problem) -> dict[str, int | bool | None]:
+def merge_constants(problem: Problem, schedule: Schedule) -> dict[str, int | bool | None]:
     """{parameter: value} that `kernels.merge` is compiled for."""
-    return {"V_HEAD_DIM": problem.v_head_dim, "DV": padded(problem.v_head_dim), "CHUNK": MERGE_CHUNK}
+    return {"V_HEAD_DIM": problem.v_head_dim, "EARLY": schedule.merged_early, "CHUNK": MERGE_CHUNK, "SLICE": MERGE_SLICE}
 
 
 def merge_values(problem: Problem, schedule: Schedule, partial: Output, output: Output) -> dict[str, Value]:

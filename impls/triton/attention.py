@@ -21,7 +21,7 @@ from impls.triton.arguments import (
     merge_values,
 )
 from impls.triton.compiler import Compiled, compile_attend, compile_merge
-from impls.triton.planner import schedule
+from impls.triton.planner import MERGE_SLICE, Schedule, schedule
 from impls.validation import bind_inputs
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class TritonPlan(Plan):
     def __init__(self, problem: Problem, arch: Arch) -> None:
         self.problem = problem
         self.arch = arch
-        self.schedule = schedule(problem, arch)
+        self.schedule = self._schedule()
         self.alignment = Alignment.expected(problem)
         if arch.is_gpu:
             self.kernels()
@@ -52,13 +52,18 @@ class TritonPlan(Plan):
             "num_stages": s.num_stages,
             "splits": s.splits,
             "tokens_per_split": s.tokens_per_split,
+            "parts": s.parts,
+            "keys_first": int(s.keys_first),
+            "max_registers": s.max_registers or "as many as it takes",
         }
 
     def kernels(self, alignment: Alignment | None = None) -> list[Compiled]:
         """What a call launches, in order, for tensors aligned at least like `alignment` (left out: as expected)."""
         alignment = alignment or self.alignment
-        attend = compile_attend(self.problem, self.arch, self.schedule, alignment)
-        return [attend] if self.schedule.splits == 1 else [attend, compile_merge(self.problem, self.arch, alignment)]
+        attend = self._compile_attend(alignment)
+        if self.schedule.splits == 1:
+            return [attend]
+        return [attend, compile_merge(self.problem, self.arch, self.schedule, alignment)]
 
     def bind(
         self,
@@ -72,41 +77,62 @@ class TritonPlan(Plan):
     ) -> Runner:
         inputs = Inputs(q, cache.k4, cache.v4, kv_lens, block_table)
         output = bind_inputs(self.problem, inputs, out, lse)
+        alignment = self.alignment.and_also(Alignment.of(inputs, output.out))
         if not self.arch.is_gpu:
-            return InterpretedRunner(output, self._steps(inputs, output))
+            return InterpretedRunner(output, self._steps(inputs, output, alignment))
         if q.device.type == "cuda" and arch_of(q.device) != self.arch:
             here = arch_of(q.device).name
             raise ValueError(f"the tensors are on a GPU of {here} and the plan is for {self.arch.name}; plan for {here}.")
-        compiled = self.kernels(self.alignment.and_also(Alignment.of(inputs, output.out)))
-        launches = [_launch(*each) for each in zip(compiled, self._steps(inputs, output), strict=True)]
+        compiled = self.kernels(alignment)
+        launches = [launch_of(*each) for each in zip(compiled, self._steps(inputs, output, alignment), strict=True)]
         return CompiledRunner(output, launches, self.arch)
 
-    def _steps(self, inputs: Inputs, output: Output) -> list[_Step]:
+    def _steps(self, inputs: Inputs, output: Output, alignment: Alignment) -> list[Step]:
         """The kernels of a call, with their arguments. Allocates the workspace."""
         p, s = self.problem, self.schedule
         results = (p.batch, p.q_heads, p.q_len)
-        grid = (s.programs, s.splits, 1)
         if s.splits == 1:
-            return [_Step(kernels.attend, grid, attend_values(p, s, inputs, output), attend_constants(p, s))]
+            return [self._attend(inputs, output, alignment)]
         partial = Output(
             inputs.q.new_empty(s.splits, *results, p.v_head_dim, dtype=torch.float32),
             inputs.q.new_empty(s.splits, *results, dtype=torch.float32),
         )
         return [
-            _Step(kernels.attend, grid, attend_values(p, s, inputs, partial), attend_constants(p, s)),
-            _Step(kernels.merge, (partial.lse[0].numel(), 1, 1), merge_values(p, s, partial, output), merge_constants(p)),
+            self._attend(inputs, partial, alignment),
+            Step(
+                kernels.merge,
+                (partial.lse[0].numel(), -(-p.v_head_dim // MERGE_SLICE), 1),
+                merge_values(p, s, partial, output),
+                merge_constants(p, s),
+                s.merged_early,
+            ),
         ]
+
+    def _schedule(self) -> Schedule:
+        return schedule(self.problem, self.arch)
+
+    def _compile_attend(self, alignment: Alignment) -> Compiled:
+        return compile_attend(self.problem, self.arch, self.schedule, alignment)
+
+    def _attend(self, inputs: Inputs, result: Output, alignment: Alignment) -> Step:
+        p, s = self.problem, self.schedule
+        grid = (s.programs, s.splits, s.parts)
+        return Step(kernels.attend, grid, attend_values(p, s, inputs, result), attend_constants(p, s, alignment))
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
+    """One kernel of a call, with its arguments."""
+
     kernel: Any
     grid: tuple[int, int, int]
     values: Mapping[str, Value]
     constants: Mapping[str, Value]
+    overlaps: bool = False
 
 
-def _launch(compiled: Compiled, step: _Step) -> Launch:
+def launch_of(compiled: Compiled, step: Step) -> Launch:
+    """The launch of `step`, whose kernel is `compiled`."""
     arguments: list[Any] = []
     for name, kind in compiled.parameters.items():
         scalar = {"i32": "i32", "i64": "i64", "fp32": "f32"}.get(kind)
@@ -118,6 +144,7 @@ def _launch(compiled: Compiled, step: _Step) -> Launch:
         grid=step.grid,
         block=(32 * compiled.num_warps, 1, 1),
         shared_bytes=compiled.shared_bytes,
+        overlaps=step.overlaps,
         args=(*arguments, *[None] * compiled.scratch_pointers),
     )
 
@@ -125,7 +152,7 @@ def _launch(compiled: Compiled, step: _Step) -> Launch:
 class InterpretedRunner(Runner):
     """Runs the kernels in Triton's interpreter, on the CPU."""
 
-    def __init__(self, output: Output, steps: list[_Step]) -> None:
+    def __init__(self, output: Output, steps: list[Step]) -> None:
         self.output = output
         self._steps = steps
 

@@ -50,34 +50,44 @@ class Compiled:
 def compile_attend(problem: Problem, arch: Arch, schedule: Schedule, alignment: Alignment) -> Compiled:
     """`kernels.attend` for tensors that are aligned at least like `alignment`."""
     types = attend_types(problem, schedule)
+    constants = attend_constants(problem, schedule, alignment)
+    options = {"num_warps": schedule.num_warps, "num_stages": schedule.num_stages, "maxnreg": schedule.max_registers}
+    return compile_kernel(kernels.attend, types, constants, attend_divisors(types, alignment), arch, options)
+
+
+def attend_divisors(types: Mapping[str, str], alignment: Alignment) -> dict[str, int]:
+    """What divides the tensors and strides of a kernel that takes those of `ATTEND_STRIDES`, by `alignment`."""
     divisors = {}
     for tensor, strides in ATTEND_STRIDES.items():
         if hasattr(alignment, tensor):
             divisors[tensor] = getattr(alignment, tensor)
             elements = max(divisors[tensor] // ELEMENT_BYTES[types[tensor]], 1)
             divisors |= dict.fromkeys(stride_names({tensor: strides}), elements)
-    options = {"num_warps": schedule.num_warps, "num_stages": schedule.num_stages}
-    return _compile(kernels.attend, types, attend_constants(problem, schedule), divisors, arch, options)
+    return divisors
 
 
 @cache
-def compile_merge(problem: Problem, arch: Arch, alignment: Alignment) -> Compiled:
+def compile_merge(problem: Problem, arch: Arch, schedule: Schedule, alignment: Alignment) -> Compiled:
     """`kernels.merge` into an `out` that is aligned at least like `alignment.out`."""
     types = merge_types(problem)
     elements = max(alignment.out // ELEMENT_BYTES[types["out"]], 1)
     divisors = {"partial_out": 16, "partial_lse": 16, "out": alignment.out}
     divisors |= dict.fromkeys(stride_names({"out": MERGE_STRIDES["out"]}), elements)
-    return _compile(kernels.merge, types, merge_constants(problem), divisors, arch, {"num_warps": MERGE_WARPS})
+    return compile_kernel(kernels.merge, types, merge_constants(problem, schedule), divisors, arch, {"num_warps": MERGE_WARPS})
 
 
-def _compile(
+def compile_kernel(
     kernel: Any,
     types: Mapping[str, str],
     constants: Mapping[str, Any],
     divisors: Mapping[str, int],
     arch: Arch,
-    options: Mapping[str, int],
+    options: Mapping[str, int | None],
 ) -> Compiled:
+    """`kernel` for `arch`. Parameters of `types` are passed, those of `constants` compiled in, and the rest is None.
+
+    `divisors` are powers of two that divide an argument (for a pointer: its address in bytes) at every call.
+    """
     names = kernel.arg_names
     absent = {name: None for name in names if name not in types and name not in constants}
     constants = {**constants, **absent}

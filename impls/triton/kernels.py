@@ -4,10 +4,20 @@ Query rows of one key-value head's group are packed: row r of a head's q_len * G
 r % GROUP, so a decode step fills a tensor-core tile with the heads that share its keys, and prefill reads a key tile once
 for all of them. A program owns BLOCK_M rows and walks the keys that any of them sees, BLOCK_N at a time:
 
-    grid = (row tiles * kv_heads * batch, splits)
+    grid = (row tiles * kv_heads * batch, splits, parts)
 
 With `splits` > 1 each program takes an even share of those keys and leaves a complete result of its share, out and lse, in
 float32; `merge` weighs them by exp(lse). The share depends on the length that the kernel reads, not on the planned one.
+`merge` may be launched before `attend` has ended, and then waits for it itself: what it costs to launch is hidden. With two
+`parts` a row tile's head dims of the output are shared by two programs.
+
+A byte of the cache holds an even and an odd element, and they stay apart: q is loaded as its even and its odd elements, a
+score is the sum of both products, and the output is summed in two halves that come together when it is stored.
+
+    s        = q_even @ k_even^T + q_odd @ k_odd^T         acc_even += p @ v_even        acc_odd += p @ v_odd
+
+Half a tile at a time is decoded, put into shared memory and multiplied. Up to 16 rows the products are transposed
+(KEYS_FIRST): keys and head dims fill the 16 rows of mma.sync's first operand, and the few query rows its 8 columns.
 
 Softmax runs on base-2 scores. Its numerators are exp2(s - max + P_BIAS) in float16: with the largest at 2^15, float16 keeps
 all of its 11 bits down to 2^-29 of the largest and some of them to 2^-39, where bfloat16 would keep 8. The bias cancels in
@@ -15,15 +25,16 @@ out, and is taken off lse.
 """
 
 # Triton's language: constants of a kernel are written in capitals, and its functions have no Python types.
-# ruff: noqa: N803, N806
+# ruff: noqa: N803, N806, SIM108
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from impls.triton.dequantize import UNIT, dequantize, operand, rounded
+from impls.triton.dequantize import UNIT, byte_of_column, dequantize, even, odd, operand, rounded, scale_per_byte
 
 LN_2 = tl.constexpr(0.6931471805599453)
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -33,18 +44,56 @@ _NO_KEY = tl.constexpr(float("-inf"))
 
 
 @triton.jit
-def _load_rows(rows, needed, WIDTH: tl.constexpr, PADDED: tl.constexpr):
-    """uint8 [R, PADDED]: WIDTH bytes at each of the addresses `rows` [R] that is needed, zeros elsewhere."""
+def _load_rows(rows, needed, MASKED: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr):
+    """[R, PADDED]: WIDTH entries at each of the addresses `rows` [R] that is needed, zeros elsewhere."""
     byte = tl.arange(0, PADDED)
-    return tl.load(rows[:, None] + byte[None, :], mask=needed[:, None] & (byte < WIDTH)[None, :], other=0)
+    places = rows[:, None] + byte[None, :]
+    if MASKED:
+        return tl.load(places, mask=needed[:, None] & (byte < WIDTH)[None, :], other=0)
+    elif WIDTH < PADDED:  # noqa: RET505 - Triton would compile all returns
+        return tl.load(places, mask=(byte < WIDTH)[None, :], other=0)
+    else:
+        return tl.load(places)
 
 
 @triton.jit
-def _load_columns(columns, needed, line_stride, LINES: tl.constexpr, PADDED: tl.constexpr):
-    """uint8 [PADDED, C]: the byte at each of the addresses `columns` [C] that is needed, on each of LINES lines."""
-    line = tl.arange(0, PADDED)
+def _load_scales(rows, needed, MASKED: tl.constexpr, IN_WORDS: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr):
+    """As `_load_rows`. IN_WORDS: rows are words of 4 bytes, and are loaded so.
+
+    A tile has few scales, and what is not 4 bytes a thread cannot be copied ahead of its use (cp.async).
+    """
+    if IN_WORDS:
+        words = _load_rows(rows.to(tl.pointer_type(tl.int32)), needed, MASKED, WIDTH // 4, PADDED // 4)
+        byte = words[:, :, None] >> (tl.arange(0, 4) * 8)[None, None, :]
+        return byte.to(tl.uint8).reshape(words.shape[0], PADDED)
+    else:  # noqa: RET505 - Triton would compile both returns
+        return _load_rows(rows, needed, MASKED, WIDTH, PADDED)
+
+
+@triton.jit
+def _load_columns(
+    columns, needed, line_stride, FIRST: tl.constexpr, STEP: tl.constexpr, LINES: tl.constexpr, COUNT: tl.constexpr
+):
+    """uint8 [COUNT, C]: the byte at each of the addresses `columns` [C] that is needed, on lines FIRST, FIRST + STEP, ...
+
+    LINES lines are there; beyond them are zeros.
+    """
+    line = FIRST + STEP * tl.arange(0, COUNT)
     offset = line.to(tl.int64) * line_stride
     return tl.load(columns[None, :] + offset[:, None], mask=needed[None, :] & (line < LINES)[:, None], other=0)
+
+
+@triton.jit
+def _load_q(rows, exist, FIRST: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, K_IN_PLACE: tl.constexpr):
+    """[M, PADDED / 2] operand of tl.dot: every other of WIDTH elements at the addresses `rows` [M], zeros elsewhere.
+
+    Loaded apart, and not split after one load: what comes from a load stays in shared memory, where a warp group can multiply
+    it, and what was computed is brought into registers in every step of the loop.
+    """
+    DTYPE: tl.constexpr = rows.dtype.element_ty
+    dim = FIRST + 2 * byte_of_column(PADDED // 2, K_IN_PLACE)
+    tile = tl.load(rows[:, None] + dim[None, :], mask=exist[:, None] & (dim < WIDTH)[None, :], other=0.0)
+    return operand(tile, DTYPE)
 
 
 @triton.jit
@@ -59,6 +108,144 @@ def _locate(entries, needed, pages, page_stride, PAGE_SIZE: tl.constexpr, TOKENS
         per_page: tl.constexpr = PAGE_SIZE // TOKENS
         page = tl.load(pages + (entries // per_page).to(tl.int64) * page_stride, mask=needed, other=0)
         return page.to(tl.int64), (entries % per_page).to(tl.int64)
+
+
+@triton.jit
+def _of_key(x, KEYS_FIRST: tl.constexpr):
+    """[N] as it is broadcast over the scores."""
+    return x[:, None] if KEYS_FIRST else x[None, :]
+
+
+@triton.jit
+def _of_row(x, KEYS_FIRST: tl.constexpr):
+    """[M] as it is broadcast over the scores, and over the sums of the output."""
+    return x[None, :] if KEYS_FIRST else x[:, None]
+
+
+@triton.jit
+def _add_product(p, v, acc, KEYS_FIRST: tl.constexpr):
+    """`acc` and p @ v, of v [N, DV / 2] and p as the scores lie."""
+    if KEYS_FIRST:
+        return tl.dot(tl.trans(v), p, acc)  # [DV / 2, M]
+    else:  # noqa: RET505 - Triton would compile both returns
+        return tl.dot(p, v, acc)  # [M, DV / 2]
+
+
+@triton.jit
+def _walk(
+    acc_even,  # [M, DV / 2], KEYS_FIRST: [DV / 2, M], float32: sums over keys of p times V's even head dims
+    acc_odd,  # and its odd ones
+    top,  # [M] the largest score so far
+    total,  # [M] the sum of p so far
+    q_even,  # [M, D / 2]
+    q_odd,
+    score_scale,
+    start,
+    stop,
+    begin,  # keys that any row sees: begin <= key < end
+    end,
+    first,  # [M] keys that a row sees: first <= key <= last
+    last,
+    k_codes,
+    k_codes_page_stride,
+    k_codes_token_stride,
+    k_scales,
+    k_scales_page_stride,
+    k_scales_token_stride,
+    v_codes,
+    v_codes_page_stride,
+    v_codes_line_stride,
+    v_scales,
+    v_scales_page_stride,
+    v_scales_line_stride,
+    pages,
+    block_table_page_stride,
+    MASKED: tl.constexpr,  # False: every row sees every key from start to stop
+    WINDOWED: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    V_WIDTH: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    V_ALONG_TOKENS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    D: tl.constexpr,
+    DV: tl.constexpr,
+    DTYPE: tl.constexpr,
+    HAS_E4M3: tl.constexpr,
+    K_IN_PLACE: tl.constexpr,
+    K_SCALE_WORDS: tl.constexpr,
+    V_SCALE_WORDS: tl.constexpr,
+    KEYS_FIRST: tl.constexpr,
+):
+    """Attend to the keys start .. stop, BLOCK_N at a time: the new (acc_even, acc_odd, top, total)."""
+    for key in tl.range(start, stop, BLOCK_N):
+        keys = key + tl.arange(0, BLOCK_N)  # [N]
+        needed = (keys >= begin) & (keys < end) if MASKED else tl.full([BLOCK_N], True, tl.int1)
+        page, slot = _locate(keys, needed, pages, block_table_page_stride, PAGE_SIZE, 1)
+        codes = k_codes + page * k_codes_page_stride + slot * k_codes_token_stride
+        scales = k_scales + page * k_scales_page_stride + slot * k_scales_token_stride
+        codes = _load_rows(codes, needed, MASKED, HEAD_DIM // 2, D // 2)
+        scale = _load_scales(scales, needed, MASKED, K_SCALE_WORDS, HEAD_DIM // 16, D // 16)
+        scale = scale_per_byte(scale, DTYPE, HAS_E4M3)
+        if KEYS_FIRST:
+            s = tl.dot(even(codes, scale, DTYPE, HAS_E4M3, K_IN_PLACE), tl.trans(q_even))  # [N, M]
+            s = tl.dot(odd(codes, scale, DTYPE, HAS_E4M3, K_IN_PLACE), tl.trans(q_odd), s)
+        else:
+            s = tl.dot(q_even, tl.trans(even(codes, scale, DTYPE, HAS_E4M3, K_IN_PLACE)))  # [M, N]
+            s = tl.dot(q_odd, tl.trans(odd(codes, scale, DTYPE, HAS_E4M3, K_IN_PLACE)), s)
+        s *= score_scale
+        if MASKED:
+            visible = _of_key(needed, KEYS_FIRST) & (_of_key(keys, KEYS_FIRST) <= _of_row(last, KEYS_FIRST))
+            if WINDOWED:
+                visible = visible & (_of_key(keys, KEYS_FIRST) >= _of_row(first, KEYS_FIRST))
+            s = tl.where(visible, s, _NO_KEY)
+
+        KEY_AXIS: tl.constexpr = 0 if KEYS_FIRST else 1
+        new_top = tl.maximum(top, tl.max(s, KEY_AXIS))
+        shift = tl.where(new_top == _NO_KEY, 0.0, new_top)  # a row that has seen no key yet: exp2(-inf - 0), not -inf + inf
+        p = tl.exp2(s - _of_row(shift - P_BIAS, KEYS_FIRST))
+        keep = tl.exp2(top - shift)
+        total = total * keep + tl.sum(p, KEY_AXIS)
+        top = new_top
+
+        p16 = p.to(tl.float16)
+        acc_even *= _of_row(keep, KEYS_FIRST)
+        acc_odd *= _of_row(keep, KEYS_FIRST)
+        if V_ALONG_TOKENS:
+            # A block of 16 tokens is a scale and 8 bytes of codes, stored whole; p is 0 for those of its tokens that are not
+            # seen. Its bytes are masked as one, and called a run of 8, so that one thread loads them and two or more share
+            # a line. Where threads run across lines (Triton 3.6.0), or one holds a whole line (3.6.0, 3.7.1, 3.9.0), the
+            # transposed tile does not compile for a warp group: "Illegal shared layout".
+            byte = key // 2 + tl.arange(0, BLOCK_N // 2)
+            byte_needed = (byte // 8 * 16 + 15 >= begin) & (byte // 8 * 16 < end)
+            page, slot = _locate(byte, byte_needed, pages, block_table_page_stride, PAGE_SIZE, 2)
+            codes = v_codes + tl.max_contiguous(page * v_codes_page_stride + slot, 8)
+            block = key // 16 + tl.arange(0, BLOCK_N // 16)
+            block_needed = (block * 16 + 15 >= begin) & (block * 16 < end)
+            page, slot = _locate(block, block_needed, pages, block_table_page_stride, PAGE_SIZE, 16)
+            scales = v_scales + page * v_scales_page_stride + slot
+            v = dequantize(
+                _load_columns(codes, byte_needed, v_codes_line_stride, 0, 2, V_WIDTH, DV // 2),
+                _load_columns(scales, block_needed, v_scales_line_stride, 0, 2, V_WIDTH, DV // 2),
+                tl.float16,
+                HAS_E4M3,
+            )  # [DV / 2, N]
+            acc_even = _add_product(p16, tl.trans(v), acc_even, KEYS_FIRST)
+            v = dequantize(
+                _load_columns(codes, byte_needed, v_codes_line_stride, 1, 2, V_WIDTH, DV // 2),
+                _load_columns(scales, block_needed, v_scales_line_stride, 1, 2, V_WIDTH, DV // 2),
+                tl.float16,
+                HAS_E4M3,
+            )
+            acc_odd = _add_product(p16, tl.trans(v), acc_odd, KEYS_FIRST)
+        else:
+            codes = v_codes + page * v_codes_page_stride + slot * v_codes_line_stride
+            scales = v_scales + page * v_scales_page_stride + slot * v_scales_line_stride
+            codes = _load_rows(codes, needed, MASKED, V_WIDTH // 2, DV // 2)
+            scale = _load_scales(scales, needed, MASKED, V_SCALE_WORDS, V_WIDTH // 16, DV // 16)
+            scale = scale_per_byte(scale, tl.float16, HAS_E4M3)
+            acc_even = _add_product(p16, even(codes, scale, tl.float16, HAS_E4M3, False), acc_even, KEYS_FIRST)
+            acc_odd = _add_product(p16, odd(codes, scale, tl.float16, HAS_E4M3, False), acc_odd, KEYS_FIRST)
+    return acc_even, acc_odd, top, total
 
 
 @triton.jit
@@ -108,20 +295,27 @@ def attend(
     splits,
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
-    V_HEAD_DIM: tl.constexpr,
+    V_WIDTH: tl.constexpr,  # head dims of V that a program computes
     CAUSAL: tl.constexpr,
     WINDOWED: tl.constexpr,
     PAGE_SIZE: tl.constexpr,  # None for a dense cache
     V_ALONG_TOKENS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    D: tl.constexpr,  # HEAD_DIM and V_HEAD_DIM, padded to powers of two
+    KEYS_FIRST: tl.constexpr,  # scores are [N, M] and not [M, N], see `planner`
+    MERGED_EARLY: tl.constexpr,  # `merge` is launched while the last programs still run, and waits for them itself
+    HAS_E4M3: tl.constexpr,  # the GPU converts E4M3 to float16
+    K_IN_PLACE: tl.constexpr,  # see `dequantize.byte_of_column`
+    K_SCALE_WORDS: tl.constexpr,  # a token's scales are whole words of 4 bytes
+    V_SCALE_WORDS: tl.constexpr,
+    D: tl.constexpr,  # HEAD_DIM and V_WIDTH, padded to powers of two
     DV: tl.constexpr,
 ):
     row_tiles = tl.cdiv(q_len * GROUP, BLOCK_M)
     kv_head = tl.program_id(0) // row_tiles % kv_heads
     batch = tl.program_id(0) // row_tiles // kv_heads
     split = tl.program_id(1)
+    part = tl.program_id(2)
     row_tile = (
         row_tiles - 1 - tl.program_id(0) % row_tiles
     )  # under a causal mask the last tiles have most keys: start them first
@@ -150,6 +344,7 @@ def attend(
         first = last + 1 - window
         begin = tl.maximum(first_last + 1 - window, 0)
     else:
+        first = last
         begin = 0
 
     first_tile = begin // BLOCK_N
@@ -157,94 +352,153 @@ def attend(
     tiles_each = tl.cdiv(tiles, splits)
     start = (first_tile + split * tiles_each) * BLOCK_N
     stop = tl.minimum(start + tiles_each * BLOCK_N, end)
+    # Whole tiles that every row sees come first, and need no mask.
+    if WINDOWED:
+        masked_from = start
+    else:
+        masked_from = tl.maximum(start, tl.minimum((first_last + 1) // BLOCK_N * BLOCK_N, stop // BLOCK_N * BLOCK_N))
 
     batch_64 = batch.to(tl.int64)
     head_64 = head.to(tl.int64)
     kv_head_64 = kv_head.to(tl.int64)
     query_64 = query.to(tl.int64)
     q_rows = q + batch_64 * q_batch_stride + head_64 * q_head_stride + query_64 * q_row_stride
-    dim = tl.arange(0, D)
     DTYPE: tl.constexpr = q.dtype.element_ty
-    q_tile = tl.load(q_rows[:, None] + dim[None, :], mask=row_exists[:, None] & (dim < HEAD_DIM)[None, :], other=0.0)
-    q_tile = operand(q_tile, DTYPE)  # [M, D]
-    scale = scale_log2 * _UNIT * tl.load(k_global)
+    q_even = _load_q(q_rows, row_exists, 0, HEAD_DIM, D, K_IN_PLACE)
+    q_odd = _load_q(q_rows, row_exists, 1, HEAD_DIM, D, K_IN_PLACE)
+    score_scale = scale_log2 * (tl.load(k_global) * _UNIT)
 
     k_codes += kv_head_64 * k_codes_head_stride
     k_scales += kv_head_64 * k_scales_head_stride
     v_codes += kv_head_64 * v_codes_head_stride
     v_scales += kv_head_64 * v_scales_head_stride
+    if V_ALONG_TOKENS:
+        v_codes += part * V_WIDTH * v_codes_line_stride
+        v_scales += part * V_WIDTH * v_scales_line_stride
+    else:
+        v_codes += part * (V_WIDTH // 2)
+        v_scales += part * (V_WIDTH // 16)
     pages = batch_64
     if PAGE_SIZE is not None:
         pages = block_table + batch_64 * block_table_batch_stride
 
     top = tl.full([BLOCK_M], _NO_KEY, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
-    acc = tl.zeros([BLOCK_M, DV], tl.float32)
-    for key in tl.range(start, stop, BLOCK_N):
-        keys = key + tl.arange(0, BLOCK_N)  # [N]
-        needed = (keys >= begin) & (keys < end)
-        page, slot = _locate(keys, needed, pages, block_table_page_stride, PAGE_SIZE, 1)
-        k_tile = dequantize(
-            _load_rows(k_codes + page * k_codes_page_stride + slot * k_codes_token_stride, needed, HEAD_DIM // 2, D // 2),
-            _load_rows(k_scales + page * k_scales_page_stride + slot * k_scales_token_stride, needed, HEAD_DIM // 16, D // 16),
+    if KEYS_FIRST:
+        acc_even = tl.zeros([DV // 2, BLOCK_M], tl.float32)
+    else:
+        acc_even = tl.zeros([BLOCK_M, DV // 2], tl.float32)
+    acc_odd = acc_even
+    if not WINDOWED:
+        acc_even, acc_odd, top, total = _walk(
+            acc_even,
+            acc_odd,
+            top,
+            total,
+            q_even,
+            q_odd,
+            score_scale,
+            start,
+            masked_from,
+            begin,
+            end,
+            first,
+            last,
+            k_codes,
+            k_codes_page_stride,
+            k_codes_token_stride,
+            k_scales,
+            k_scales_page_stride,
+            k_scales_token_stride,
+            v_codes,
+            v_codes_page_stride,
+            v_codes_line_stride,
+            v_scales,
+            v_scales_page_stride,
+            v_scales_line_stride,
+            pages,
+            block_table_page_stride,
+            False,
+            WINDOWED,
+            HEAD_DIM,
+            V_WIDTH,
+            PAGE_SIZE,
+            V_ALONG_TOKENS,
+            BLOCK_N,
+            D,
+            DV,
             DTYPE,
-        )  # [N, D]
-        s = tl.dot(q_tile, tl.trans(k_tile)) * scale  # [M, N]
-        visible = needed[None, :] & (keys[None, :] <= last[:, None])
-        if WINDOWED:
-            visible = visible & (keys[None, :] >= first[:, None])
-        s = tl.where(visible, s, _NO_KEY)
-
-        new_top = tl.maximum(top, tl.max(s, 1))
-        shift = tl.where(new_top == _NO_KEY, 0.0, new_top)  # a row that has seen no key yet: exp2(-inf - 0), not -inf + inf
-        p = tl.exp2(s - (shift - P_BIAS)[:, None])
-        keep = tl.exp2(top - shift)
-        total = total * keep + tl.sum(p, 1)
-        top = new_top
-
-        if V_ALONG_TOKENS:
-            # A block of 16 tokens is a scale and 8 bytes of codes, stored whole; p is 0 for those of its tokens that are not
-            # seen. Its bytes are masked as one, and called a run of 8, so that one thread loads them and two or more share
-            # a line. Where threads run across lines (Triton 3.6.0), or one holds a whole line (3.6.0, 3.7.1, 3.9.0), the
-            # transposed tile does not compile for a warp group: "Illegal shared layout".
-            byte = key // 2 + tl.arange(0, BLOCK_N // 2)
-            byte_needed = (byte // 8 * 16 + 15 >= begin) & (byte // 8 * 16 < end)
-            page, slot = _locate(byte, byte_needed, pages, block_table_page_stride, PAGE_SIZE, 2)
-            codes = v_codes + tl.max_contiguous(page * v_codes_page_stride + slot, 8)
-            block = key // 16 + tl.arange(0, BLOCK_N // 16)
-            block_needed = (block * 16 + 15 >= begin) & (block * 16 < end)
-            page, slot = _locate(block, block_needed, pages, block_table_page_stride, PAGE_SIZE, 16)
-            scales = v_scales + page * v_scales_page_stride + slot
-            v_tile = dequantize(
-                _load_columns(codes, byte_needed, v_codes_line_stride, V_HEAD_DIM, DV),
-                _load_columns(scales, block_needed, v_scales_line_stride, V_HEAD_DIM, DV),
-                tl.float16,
-            )
-            v_tile = tl.trans(v_tile)  # [N, DV]
-        else:
-            codes = v_codes + page * v_codes_page_stride + slot * v_codes_line_stride
-            scales = v_scales + page * v_scales_page_stride + slot * v_scales_line_stride
-            v_tile = dequantize(
-                _load_rows(codes, needed, V_HEAD_DIM // 2, DV // 2),
-                _load_rows(scales, needed, V_HEAD_DIM // 16, DV // 16),
-                tl.float16,
-            )  # [N, DV]
-        acc = tl.dot(p.to(tl.float16), v_tile, acc * keep[:, None])
+            HAS_E4M3,
+            K_IN_PLACE,
+            K_SCALE_WORDS,
+            V_SCALE_WORDS,
+            KEYS_FIRST,
+        )
+    acc_even, acc_odd, top, total = _walk(
+        acc_even,
+        acc_odd,
+        top,
+        total,
+        q_even,
+        q_odd,
+        score_scale,
+        masked_from,
+        stop,
+        begin,
+        end,
+        first,
+        last,
+        k_codes,
+        k_codes_page_stride,
+        k_codes_token_stride,
+        k_scales,
+        k_scales_page_stride,
+        k_scales_token_stride,
+        v_codes,
+        v_codes_page_stride,
+        v_codes_line_stride,
+        v_scales,
+        v_scales_page_stride,
+        v_scales_line_stride,
+        pages,
+        block_table_page_stride,
+        True,
+        WINDOWED,
+        HEAD_DIM,
+        V_WIDTH,
+        PAGE_SIZE,
+        V_ALONG_TOKENS,
+        BLOCK_N,
+        D,
+        DV,
+        DTYPE,
+        HAS_E4M3,
+        K_IN_PLACE,
+        K_SCALE_WORDS,
+        V_SCALE_WORDS,
+        KEYS_FIRST,
+    )
 
     empty = total == 0.0
     divisor = tl.where(empty, 1.0, total)
-    result = acc / divisor[:, None] * (tl.load(v_global) * _UNIT)
+    if MERGED_EARLY:
+        gdc_launch_dependents()
+    if KEYS_FIRST:
+        acc_even = tl.trans(acc_even)
+        acc_odd = tl.trans(acc_odd)
+    result = tl.interleave(acc_even, acc_odd) / divisor[:, None] * (tl.load(v_global) * _UNIT)
     row_lse = tl.where(empty, _NO_KEY, (top + tl.log2(divisor) - P_BIAS) * LN_2)
 
     split_64 = split.to(tl.int64)
     lse_rows = split_64 * lse_split_stride + batch_64 * lse_batch_stride + head_64 * lse_head_stride + query_64 * lse_row_stride
     out_rows = split_64 * out_split_stride + batch_64 * out_batch_stride + head_64 * out_head_stride + query_64 * out_row_stride
-    tl.store(lse + lse_rows, row_lse, mask=row_exists)
+    if part == 0:
+        tl.store(lse + lse_rows, row_lse, mask=row_exists)
     v_dim = tl.arange(0, DV)
     tl.store(
-        out + out_rows[:, None] + v_dim[None, :],
+        out + out_rows[:, None] + (part * V_WIDTH + v_dim)[None, :],
         rounded(result, out.dtype.element_ty),
-        mask=row_exists[:, None] & (v_dim < V_HEAD_DIM)[None, :],
+        mask=row_exists[:, None] & (v_dim < V_WIDTH)[None, :],
     )
 
 
@@ -264,16 +518,19 @@ def merge(
     q_len,
     splits,
     V_HEAD_DIM: tl.constexpr,
-    CHUNK: tl.constexpr,
-    DV: tl.constexpr,
+    EARLY: tl.constexpr,  # launched before `attend` has ended
+    CHUNK: tl.constexpr,  # splits that are weighed at a time
+    SLICE: tl.constexpr,  # head dims of a program
 ):
-    """out = sum_s exp(lse_s - lse) out_s of one row, lse = log sum_s exp(lse_s)."""
+    """out = sum_s exp(lse_s - lse) out_s of a slice of one row, lse = log sum_s exp(lse_s).  grid = (rows, slices)"""
     row = tl.program_id(0)
     rows = tl.num_programs(0).to(tl.int64)
-    dim = tl.arange(0, DV)
+    dim = tl.program_id(1) * SLICE + tl.arange(0, SLICE)
     top = float("-inf")
     total = 0.0
-    acc = tl.zeros([DV], tl.float32)
+    acc = tl.zeros([SLICE], tl.float32)
+    if EARLY:
+        gdc_wait()
     for start in tl.range(0, splits, CHUNK):
         part = start + tl.arange(0, CHUNK)
         exists = part < splits
@@ -299,6 +556,7 @@ def merge(
     query = (row % q_len).to(tl.int64)
     head = (row // q_len % q_heads).to(tl.int64)
     batch = (row // q_len // q_heads).to(tl.int64)
-    tl.store(lse + batch * lse_batch_stride + head * lse_head_stride + query * lse_row_stride, row_lse)
+    if tl.program_id(1) == 0:
+        tl.store(lse + batch * lse_batch_stride + head * lse_head_stride + query * lse_row_stride, row_lse)
     out_row = out + batch * out_batch_stride + head * out_head_stride + query * out_row_stride
     tl.store(out_row + dim, rounded(result, out.dtype.element_ty), mask=dim < V_HEAD_DIM)

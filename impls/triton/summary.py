@@ -11,22 +11,25 @@ from typing import Any
 
 from impls.arch import find
 from impls.contract import Paged, Problem, Unsupported
-from impls.triton import TritonAttention
+from impls.registry import implementation
 
 
 def compile_summary(request: dict[str, Any]) -> dict[str, Any]:
-    """Compile `problem` for `arch`. A problem is the fields of `Problem`; a paged layout is those of `Paged`.
+    """Compile `problem` for `arch`, as the implementation `impl` does ("triton" where left out).
 
+    A problem is the fields of `Problem`; a paged layout is those of `Paged`.
     Returns the plan's description and, for each kernel, its PTX, its cubin in base64, and how it is launched.
     Raises Unsupported with the sentence of `why_not`.
     """
     problem, arch = problem_of(request["problem"]), find(request["arch"])
-    reason = TritonAttention().why_not(problem, arch)
+    chosen = implementation(request.get("impl", "triton"))
+    reason = chosen.why_not(problem, arch)
     if reason:
         raise Unsupported(reason)
     from impls.triton.attention import TritonPlan
 
-    plan = TritonPlan(problem, arch)
+    plan = chosen.plan(problem, arch)
+    assert isinstance(plan, TritonPlan), f"{chosen.name} is not made of Triton kernels"
     return {
         "plan": plan.describe(),
         "workspace_bytes": plan.workspace_bytes,

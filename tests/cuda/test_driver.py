@@ -40,7 +40,7 @@ class NotingDriver:
                 arguments[1]._obj.value = b"CUDA_ERROR_INVALID_IMAGE"
             elif name == "cuFuncGetAttribute":
                 arguments[0]._obj.value = self.limit
-            elif name == "cuFuncSetAttribute":
+            elif name == "cuFuncSetAttribute" and arguments[1] == 8:  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 self.limit = arguments[2]
             elif name in ("cuModuleLoadData", "cuModuleGetFunction", "cuDevicePrimaryCtxRetain"):
                 arguments[0]._obj.value = 77
@@ -67,14 +67,32 @@ def test_launches_go_out_in_order_with_their_geometry_and_stream(libcuda):
     second = replace(LAUNCH, grid=(7, 1, 1), shared_bytes=0)
     program = driver.Program([LAUNCH, second], GPU_1)
     program.launch(stream=1234)
-    geometry = [arguments[1:9] for arguments in libcuda.named("cuLaunchKernel")]
+    configs = [arguments[0]._obj for arguments in libcuda.named("cuLaunchKernelEx")]
+    geometry = [(*config.grid, *config.block, config.shared_bytes, config.stream) for config in configs]
     assert geometry == [(3, 2, 1, 128, 1, 1, 90_000, 1234), (7, 1, 1, 128, 1, 1, 0, 1234)]
+    assert [config.attribute_count for config in configs] == [0, 0]
+
+
+def test_a_launch_that_overlaps_says_so(libcuda):
+    driver.Program([LAUNCH, replace(LAUNCH, overlaps=True)], GPU_1).launch(stream=0)
+    config = libcuda.named("cuLaunchKernelEx")[1][0]._obj
+    assert config.attribute_count == 1
+    assert (config.attributes[0].id, config.attributes[0].value) == (6, 1)
+
+
+def test_structures_are_laid_out_as_the_driver_reads_them():
+    """Sizes and offsets of CUlaunchConfig and CUlaunchAttribute on a 64-bit machine, from cuda.h of CUDA 13.0."""
+    assert ctypes.sizeof(driver._Attribute) == 72
+    assert driver._Attribute.value.offset == 8
+    assert ctypes.sizeof(driver._Config) == 56
+    offsets = {"shared_bytes": 24, "stream": 32, "attributes": 40, "attribute_count": 48}
+    assert {name: getattr(driver._Config, name).offset for name in offsets} == offsets
 
 
 def test_arguments_keep_their_width_and_value(libcuda):
     program = driver.Program([LAUNCH], GPU_1)
     program.launch(stream=0)
-    pointers = libcuda.named("cuLaunchKernel")[0][9]
+    pointers = libcuda.named("cuLaunchKernelEx")[0][2]
     read = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float]
     values = [kind.from_address(pointer).value for kind, pointer in zip(read, pointers, strict=True)]
     assert values == [TENSOR.data_ptr(), None, -5, 2**40, 0.5]
@@ -91,13 +109,22 @@ def test_a_cubin_is_loaded_once_for_a_gpu(libcuda):
 def test_the_limit_of_shared_memory_is_raised_and_never_lowered(libcuda):
     driver.Program([LAUNCH], GPU_1)
     driver.Program([replace(LAUNCH, shared_bytes=60_000)], GPU_1)
-    assert [arguments[2] for arguments in libcuda.named("cuFuncSetAttribute")] == [90_000]
+    limits = [arguments[2] for arguments in libcuda.named("cuFuncSetAttribute") if arguments[1] == 8]
+    assert limits == [90_000]
+
+
+def test_an_sm_gives_as_much_shared_memory_as_it_can_to_a_kernel_that_keeps_tiles_there(libcuda):
+    driver.Program([LAUNCH], GPU_1)
+    assert [arguments[1:] for arguments in libcuda.named("cuFuncSetAttribute")] == [(9, 100), (8, 90_000)]
+    libcuda.calls.clear()
+    driver.Program([replace(LAUNCH, shared_bytes=2048)], GPU_1)
+    assert libcuda.named("cuFuncSetAttribute") == []
 
 
 def test_the_callers_context_comes_back_also_after_a_failure(libcuda):
     program = driver.Program([LAUNCH], GPU_1)
-    libcuda.fails["cuLaunchKernel"] = 1
-    with pytest.raises(RuntimeError, match=r"^CUDA error: cuLaunchKernel failed with CUDA_ERROR_INVALID_IMAGE \(1\)\.$"):
+    libcuda.fails["cuLaunchKernelEx"] = 1
+    with pytest.raises(RuntimeError, match=r"^CUDA error: cuLaunchKernelEx failed with CUDA_ERROR_INVALID_IMAGE \(1\)\.$"):
         program.launch(stream=0)
     assert len(libcuda.named("cuCtxPushCurrent_v2")) == len(libcuda.named("cuCtxPopCurrent_v2")) == 2
 

@@ -13,7 +13,7 @@ from tests.triton.cases import Case, bind, compare, make_inputs, on_cpu
 
 ONE_HEAD = {"batch": 1, "q_heads": 1, "kv_heads": 1, "q_len": 1, "kv_len": 17, "head_dim": BLOCK, "v_head_dim": BLOCK}
 PAGES = {"batch": 5, "q_heads": 2, "kv_heads": 1, "kv_len": 150, "layout": Paged(16)}
-RAGGED_PAGES = Case("ragged-pages", PAGES, lens=(0, 150, 37, 64, 149), splits=2)
+RAGGED_PAGES = Case("ragged-pages", PAGES, lens=(0, 150, 37, 64, 149), schedule={"splits": 2})
 
 CODES = torch.arange(0, 16, 2, dtype=torch.uint8) | torch.arange(1, 16, 2, dtype=torch.uint8) << 4
 SCALES = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn)

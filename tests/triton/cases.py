@@ -66,8 +66,10 @@ class Case:
     v_global: float | None = None
     strided: bool = False
     """All tensors are views with gaps between rows, heads and sequences."""
-    splits: int | None = None
-    """In place of what the planner chooses."""
+    gap: int = 8
+    """Elements between strided rows. Odd ones leave no row of codes at the address of a word."""
+    schedule: dict[str, Any] = field(default_factory=dict)
+    """Fields of the schedule, in place of what the planner chooses."""
 
     @property
     def problem(self) -> Problem:
@@ -92,6 +94,16 @@ def _cases() -> Iterator[Case]:
         for rows in (32, 64, 128):  # packed query rows: row tiles of each height that the planner knows besides 16
             shape = {"batch": 1, "q_heads": 2, "kv_heads": 1, "q_len": rows // 2, "v_block_axis": v_axis}
             yield Case(f"row-tile-of-{rows}-axis{v_axis}", shape)
+    for dim in (128, 256, 512):
+        for rows in (6, 12, 48, 160):  # one for each of the planner's tables
+            shape = {"batch": 1, "q_heads": 2, "kv_heads": 1, "q_len": rows // 2, "kv_len": 200}
+            yield Case(f"tile-of-{rows}-rows-{dim}", {**shape, "head_dim": dim, "v_head_dim": dim})
+    wide = {"batch": 1, "q_heads": 2, "kv_heads": 1, "q_len": 50, "head_dim": 512, "v_head_dim": 512}
+    for mask, fields in MASKS.items():
+        yield Case(f"two-parts-{mask}", {**wide, **fields})
+    yield Case("two-parts-axis-2", {**wide, "v_block_axis": -2}, schedule={"parts": 2})
+    for dtype in ("bfloat16", "float16"):
+        yield Case(f"decoded-by-bits-{dtype}", {"dtype": dtype, "kv_len": 300}, schedule={"has_e4m3": False})
     for group in (1, 2, 4, 6, 8):
         yield Case(f"group-{group}", {"q_heads": 2 * group, "q_len": 5})
     yield Case("kv-heads-4", {"kv_heads": 4, "q_heads": 8})
@@ -108,6 +120,8 @@ def _cases() -> Iterator[Case]:
                 yield Case(f"pages-{size}-{order}-{mask}-axis{v_axis}", {**ragged, "layout": Paged(size, order)}, lens=LENS)
     for v_axis in (-1, -2):
         yield Case(f"strided-axis{v_axis}", {"v_block_axis": v_axis}, strided=True)
+        for gap in (1, 2, 4):
+            yield Case(f"strided-by-{gap}-axis{v_axis}", {"v_block_axis": v_axis, "head_dim": 96}, strided=True, gap=gap)
         paged = {"batch": len(LENS), "v_block_axis": v_axis, "layout": Paged(32, "NHD")}
         yield Case(f"strided-pages-axis{v_axis}", paged, lens=LENS, strided=True)
     many_rows = {"batch": 1, "q_heads": 2, "kv_heads": 1, "q_len": 140, "kv_len": 150}
@@ -115,20 +129,25 @@ def _cases() -> Iterator[Case]:
         yield Case(f"several-row-tiles-{mask}", {**many_rows, **fields})
     yield Case("more-queries-than-keys", {**many_rows, "kv_len": 100})
     long = {"batch": 4, "q_heads": 4, "kv_heads": 1, "kv_len": 1000}
-    yield Case("splits", {**long, "batch": 1, "q_len": 1}, splits=5)
-    yield Case("splits-not-even", {**long, "batch": 1}, splits=3)
-    yield Case("splits-most-of-them-empty", long, lens=(0, 5, 600, 1000), splits=8)
-    yield Case("splits-window", {**long, "window": 300}, lens=(0, 5, 600, 1000), splits=4)
-    yield Case("splits-strided", {**long, "batch": 2, "layout": Paged(64)}, lens=(999, 70), splits=4, strided=True)
+    yield Case("splits", {**long, "batch": 1, "q_len": 1}, schedule={"splits": 5})
+    yield Case("splits-merged-late", {**long, "batch": 1, "q_len": 1}, schedule={"splits": 5, "merged_early": False})
+    # more partial results than `merge` weighs at a time
+    yield Case("splits-of-70", {**long, "batch": 1, "q_heads": 2, "q_len": 1, "kv_len": 4480}, schedule={"splits": 70})
+    yield Case("splits-not-even", {**long, "batch": 1}, schedule={"splits": 3})
+    yield Case("splits-most-of-them-empty", long, lens=(0, 5, 600, 1000), schedule={"splits": 8})
+    yield Case("splits-window", {**long, "window": 300}, lens=(0, 5, 600, 1000), schedule={"splits": 4})
+    yield Case(
+        "splits-strided", {**long, "batch": 2, "layout": Paged(64)}, lens=(999, 70), schedule={"splits": 4}, strided=True
+    )
     for dtype in ("bfloat16", "float16"):
         one = {"batch": 1, "dtype": dtype, "kv_len": 700}
         yield Case(f"{dtype}-sink-and-flat-tail", {**one, "causal": False}, data=sink)
         yield Case(f"{dtype}-large-scores", one, data=large_scores)
-        yield Case(f"{dtype}-splits", one, splits=2)
+        yield Case(f"{dtype}-splits", one, schedule={"splits": 2})
     for exponent in (-30, 30):
         yield Case(f"k-global-1e{exponent}", k_global=10.0**exponent)
         yield Case(f"v-global-1e{exponent}", v_global=10.0**exponent)
-        yield Case(f"v-global-1e{exponent}-splits", {"kv_len": 700}, v_global=10.0**exponent, splits=2)
+        yield Case(f"v-global-1e{exponent}-splits", {"kv_len": 700}, v_global=10.0**exponent, schedule={"splits": 2})
     yield Case("scale", {"scale": 0.7, "kv_len": 70})
 
 
@@ -156,13 +175,12 @@ def bind(case: Case, inputs: Inputs, device: torch.device) -> Runner:
     arch = CPU if device.type == "cpu" else arch_of(device)
     assert TritonAttention().why_not(problem, arch) is None
     plan = TritonPlan(problem, arch)
-    if case.splits is not None:
-        plan.schedule = replace(plan.schedule, splits=case.splits)
+    plan.schedule = replace(plan.schedule, **case.schedule)
     shape = (problem.batch, problem.q_heads, problem.q_len)
     out = torch.full((*shape, problem.v_head_dim), torch.nan, dtype=inputs.q.dtype, device=device)
     lse = torch.full(shape, torch.nan, device=device)
     if case.strided:
-        out, lse = _with_gaps(out), _with_gaps(lse.unsqueeze(-1)).squeeze(-1)
+        out, lse = _with_gaps(out, case.gap), _with_gaps(lse.unsqueeze(-1), case.gap).squeeze(-1)
     cache = plan.pack(inputs.k4, inputs.v4)
     return plan.bind(inputs.q, cache, out=out, lse=lse, kv_lens=inputs.kv_lens, block_table=inputs.block_table)
 
@@ -186,7 +204,7 @@ def make_inputs(case: Case, device: torch.device, seed: int = 0) -> Inputs:
         k4, v4 = paged(k4, p.layout, table), paged(v4, p.layout, table)
     q = q.to(getattr(torch, p.dtype))
     if case.strided:
-        q, k4, v4 = _with_gaps(q), _cache_with_gaps(k4), _cache_with_gaps(v4)
+        q, k4, v4 = _with_gaps(q, case.gap), _cache_with_gaps(k4, case.gap), _cache_with_gaps(v4, case.gap)
     kv_lens = torch.tensor(case.lens, dtype=torch.int32) if case.lens is not None else None
     return _to(Inputs(q, k4, v4, kv_lens, table), device)
 
@@ -243,9 +261,9 @@ def paged(t: NVFP4Tensor, layout: Paged, table: torch.Tensor) -> NVFP4Tensor:
     return NVFP4Tensor(codes, scales.view(torch.float8_e4m3fn), t.global_scale, block_axis, length)
 
 
-def _with_gaps(x: torch.Tensor) -> torch.Tensor:
+def _with_gaps(x: torch.Tensor, gap: int) -> torch.Tensor:
     """The same values, with the last axis packed but the outer axes in another order and apart."""
-    wide = (x.shape[2], x.shape[0] + 1, x.shape[1] + 2, x.shape[3] + 8)
+    wide = (x.shape[2], x.shape[0] + 1, x.shape[1] + 2, x.shape[3] + gap)
     room = torch.empty(wide, dtype=x.dtype, device=x.device)
     room.view(torch.uint8).fill_(0xFF)  # NaN, or poison
     view = room.permute(1, 2, 0, 3)[: x.shape[0], : x.shape[1], :, : x.shape[3]]
@@ -253,9 +271,9 @@ def _with_gaps(x: torch.Tensor) -> torch.Tensor:
     return view
 
 
-def _cache_with_gaps(t: NVFP4Tensor) -> NVFP4Tensor:
-    scales = _with_gaps(t.scales.view(torch.uint8)).view(torch.float8_e4m3fn)
-    return replace(t, codes=_with_gaps(t.codes), scales=scales)
+def _cache_with_gaps(t: NVFP4Tensor, gap: int) -> NVFP4Tensor:
+    scales = _with_gaps(t.scales.view(torch.uint8), gap).view(torch.float8_e4m3fn)
+    return replace(t, codes=_with_gaps(t.codes, gap), scales=scales)
 
 
 def _to(inputs: Inputs, device: torch.device) -> Inputs:
@@ -305,7 +323,7 @@ def run(case: Case, device: torch.device) -> dict[str, float]:
     bound.runner()
     for old, new in zip(before, _bytes(bound.inputs), strict=True):
         assert torch.equal(old, new), "the kernel wrote to an input"
-    chain = bound.problem.kv_len if case.splits is not None else TritonAttention().accumulator_chain(bound.problem)
+    chain = bound.problem.kv_len if "splits" in case.schedule else TritonAttention().accumulator_chain(bound.problem)
     return compare(bound.problem, bound.inputs, bound.runner.output, max(chain, 1))
 
 

@@ -6,6 +6,7 @@ import base64
 import itertools
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -27,6 +28,8 @@ SHAPES += [
     {**PREFILL, **PAGED, "window": 100},
     {**PREFILL, "q_len": 8, "dtype": "float16"},
 ]
+ONE_OF_EACH_KIND = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
+"""The others compile like their neighbours, and are asked for a third of the shapes."""
 KINDS = {".u64": ("pointer", "null", "i64"), ".u32": ("i32",), ".f32": ("f32",)}
 
 
@@ -59,6 +62,31 @@ def test_a_launch_is_what_its_ptx_says(launches):
         assert launch["block"][1:] == [1, 1]
         assert launch["shared_bytes"] <= find("sm_90a").shared_per_block
     assert reply.value[0]["grid"][1] > 1
+
+
+@pytest.mark.parametrize(("arch", "early"), [("sm_80", False), ("sm_90a", True), ("sm_120a", True)])
+def test_a_merge_that_starts_early_waits_before_it_reads(launches, arch, early):
+    reply = launches.call({"case": "splits", "arch": arch}, timeout=120)
+    attend, merge = (launch["ptx"] for launch in reply.value)
+    assert ("griddepcontrol.launch_dependents" in attend) == early
+    assert ("griddepcontrol.wait" in merge) == early
+    if early:
+        assert merge.index("griddepcontrol.wait") < merge.index("ld.global")
+
+
+def test_a_limit_of_registers_reaches_the_assembler(launches):
+    reply = launches.call({"case": "splits", "arch": "sm_90a"}, timeout=120)
+    assert ".maxnreg 168" in reply.value[0]["ptx"]
+
+
+@pytest.mark.parametrize(
+    ("case", "in_place"), [("strided-by-1-axis-1", False), ("strided-by-2-axis-1", False), ("group-1", True)]
+)
+def test_bfloat16_is_decoded_in_place_only_where_rows_are_words(launches, case, in_place):
+    """In place a byte is moved by shifts alone, in order by a permutation: 4 of them for each word."""
+    reply = launches.call({"case": case, "arch": "sm_90a"}, timeout=120)
+    ptx = reply.value[0]["ptx"]
+    assert ("prmt.b32 lanes" not in ptx) == in_place
 
 
 def test_codes_that_are_subnormal_float32_are_not_flushed(launches):
@@ -96,7 +124,7 @@ def test_a_process_that_interprets_says_that_it_cannot_compile():
 def test_every_shape_compiles_and_fits(arch: Arch):
     if "install triton" in (why_not(arch) or ""):
         pytest.skip(why_not(arch))
-    compile_and_check(arch, SHAPES)
+    compile_and_check(arch, SHAPES if arch.name in ONE_OF_EACH_KIND else SHAPES[1::3])
 
 
 @pytest.mark.slow
@@ -110,6 +138,13 @@ def test_every_tile_compiles_with_both_block_axes_of_v(arch: str, v_block_axis: 
 
 
 def compile_and_check(arch: Arch, problems: list[dict[str, Any]]) -> None:
+    """In two processes, for two cores."""
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(_compile_and_check, arch, problems[start::2]) for start in range(2)]:
+            done.result()
+
+
+def _compile_and_check(arch: Arch, problems: list[dict[str, Any]]) -> None:
     with Worker("impls.triton.summary:compile_summary", env=COMPILE) as worker:
         for problem in problems:
             reply = worker.call({"arch": arch.name, "problem": problem}, timeout=300)

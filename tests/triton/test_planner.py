@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from impls.arch import ARCHES, CPU, find
 from impls.contract import Problem
 from impls.triton import TritonAttention
-from impls.triton.arguments import attend_constants
+from impls.triton.arguments import Alignment, attend_constants
 from impls.triton.planner import longest_chain, schedule, why_not
 
 PROBLEM = Problem(1, 32, 8, 1, 131072, 128, 128)
@@ -38,8 +38,10 @@ def problems(draw: st.DrawFn) -> Problem:
 @given(problems(), ANY_ARCH)
 def test_a_schedule_covers_all_rows_and_keys(problem, arch):
     s = schedule(problem, arch)
-    assert s.block_m in (16, 32, 64, 128)
-    assert s.block_n in (32, 64)
+    assert s.block_m in (8, 16, 32, 64, 128)
+    assert s.block_n in (32, 64, 128)
+    assert s.keys_first == (problem.q_len * problem.group <= 16)
+    assert problem.v_head_dim % (16 * s.parts) == 0
     row_tiles = -(-problem.q_len * problem.group // s.block_m)
     assert s.programs == problem.batch * problem.kv_heads * row_tiles
     visible = min(problem.kv_len, problem.window or problem.kv_len)
@@ -53,8 +55,8 @@ def test_a_schedule_covers_all_rows_and_keys(problem, arch):
 @given(problems(), ANY_ARCH)
 def test_no_product_sums_fewer_than_32_values(problem, arch):
     """Triton 3.6 and 3.7 compile shorter ones wrongly, which the interpreter does not show."""
-    constants = attend_constants(problem, schedule(problem, arch))
-    assert constants["D"] >= max(problem.head_dim, 32)
+    constants = attend_constants(problem, schedule(problem, arch), Alignment.expected(problem))
+    assert constants["D"] >= max(problem.head_dim, 2 * 32), "q and k are multiplied in halves"
     assert constants["BLOCK_N"] >= 32
 
 
@@ -86,6 +88,50 @@ def visible(problem: Problem, row: int, tokens: int) -> range:
 def test_decode_of_one_long_sequence_fills_the_gpu():
     s = schedule(PROBLEM, find("sm_90a"))
     assert s.programs * s.splits >= 132
+
+
+@given(problems(), ANY_ARCH)
+def test_parts_share_all_head_dims_of_the_output(problem, arch):
+    s = schedule(problem, arch)
+    constants = attend_constants(problem, s, Alignment.expected(problem))
+    assert s.parts * constants["V_WIDTH"] == problem.v_head_dim
+    assert constants["DV"] >= constants["V_WIDTH"]
+
+
+@given(problems(), ANY_ARCH)
+def test_a_thread_loads_whole_words_of_codes(problem, arch):
+    """Decoding in place takes the 4 bytes of a thread for a word of one row."""
+    s = schedule(problem, arch)
+    constants = attend_constants(problem, s, Alignment.expected(problem))
+    assert s.block_n * constants["D"] // 2 >= 4 * 32 * s.num_warps
+
+
+@pytest.mark.parametrize(("k_codes", "in_place"), [(1, False), (2, False), (4, True), (16, True)])
+def test_codes_are_decoded_in_place_only_where_rows_are_words(k_codes, in_place):
+    alignment = replace(Alignment.expected(PROBLEM), k_codes=k_codes)
+    assert attend_constants(PROBLEM, schedule(PROBLEM, CPU), alignment)["K_IN_PLACE"] == in_place
+
+
+@pytest.mark.parametrize(("scales", "words"), [(1, False), (2, False), (4, True), (16, True)])
+def test_scales_are_loaded_as_words_only_where_they_are(scales, words):
+    alignment = replace(Alignment.expected(PROBLEM), k_scales=scales, v_scales=scales)
+    constants = attend_constants(PROBLEM, schedule(PROBLEM, CPU), alignment)
+    assert constants["K_SCALE_WORDS"] == constants["V_SCALE_WORDS"] == words
+
+
+@given(problems())
+def test_the_blocks_of_a_gpu_fit_its_registers(problem):
+    """An SM of an H200 has 4 schedulers of 16384 registers, dealt out to warps of 32 threads."""
+    s = schedule(problem, find("sm_90a"))
+    if s.max_registers is not None:
+        warps = s.programs * s.splits * s.parts * s.num_warps / 132
+        assert s.splits == 1 or warps <= 4 * (16384 // (32 * s.max_registers))
+
+
+@given(problems(), ANY_ARCH)
+def test_a_merge_is_early_only_where_a_kernel_can_wait_for_another(problem, arch):
+    s = schedule(problem, arch)
+    assert s.merged_early == (s.splits > 1 and arch.is_gpu and arch.compute_capability >= (9, 0))
 
 
 def test_prefill_is_not_split():
