@@ -118,6 +118,7 @@ def quantize(
     block_axis: int = -1,
     global_scale: torch.Tensor | float | None = None,
     check: bool = True,
+    backend: str | None = None,
 ) -> NVFP4Tensor:
     """Round `x` [any shape, float] to NVFP4 with blocks of 16 along `block_axis`.
 
@@ -126,6 +127,9 @@ def quantize(
     Raises ValueError on NaN or Inf, on data that is not floating point, or on a global scale out of range.
     `check=False` reads nothing back, so it never synchronises. A NaN then makes its block NaN, and an Inf saturates like
     any value too large; with the default global scale either of them makes the whole tensor NaN.
+
+    `backend` is "torch" (any device and dtype), "triton" (the kernels of `impls.triton.quantize`; ValueError where they
+    cannot run), or None: Triton for what lies on a CUDA device and its kernels take, else torch. Both give the same bits.
     """
     import torch
 
@@ -139,20 +143,42 @@ def quantize(
     axis = block_axis - x.ndim if block_axis >= 0 else block_axis
     if not -x.ndim <= axis <= -1:
         raise ValueError(f"block_axis {block_axis} is not an axis of a tensor of shape {list(x.shape)}.")
-    values = x.movedim(axis, -1).float()
-    if check and not bool(torch.isfinite(values).all()):
+    by_triton = _chooses_triton(backend, x, axis)
+    if check and not bool(torch.isfinite(x.float() if x.dtype == torch.float64 else x).all()):
         raise ValueError("quantize: the tensor holds NaN or Inf (float64 beyond the float32 range counts as Inf).")
-    if global_scale is None:
-        scale = default_global_scale(values)
-    else:
+    scale = None
+    if global_scale is not None:
         scale = as_global_scale(global_scale, x.device)
         if scale.ndim != 0:
             raise ValueError(f"quantize: global_scale must be one number, not a tensor of shape {list(scale.shape)}.")
         if check and not GLOBAL_SCALE_MIN <= float(scale) <= GLOBAL_SCALE_MAX:
             limits = f"{GLOBAL_SCALE_MIN:.3g} to {GLOBAL_SCALE_MAX:.3g}"
             raise ValueError(f"quantize: global_scale must be a number from {limits}, not {float(global_scale)}.")
+    if by_triton:
+        from impls.triton.quantize import Quantizer
+
+        quantizer = Quantizer(x, block_axis=axis, global_scale=scale)
+        quantizer()
+        return quantizer.result
+    values = x.movedim(axis, -1).float()
+    if scale is None:
+        scale = default_global_scale(values)
     codes, scales = _quantize_last_axis(values, scale)
     return NVFP4Tensor(codes, scales, scale, block_axis=axis, length=x.shape[axis])
+
+
+def _chooses_triton(backend: str | None, x: torch.Tensor, axis: int) -> bool:
+    """Whether Triton's kernels are to round `x`. Raises ValueError where they are asked for and cannot."""
+    if backend not in (None, "torch", "triton"):
+        raise ValueError(f"quantize: backend is torch, triton or None, not {backend!r}.")
+    if backend == "torch" or (backend is None and not x.is_cuda):
+        return False
+    from impls.triton.quantize import why_not
+
+    reason = why_not(x, axis)
+    if reason and backend == "triton":
+        raise ValueError(f"quantize: {reason}")
+    return reason is None
 
 
 def as_global_scale(given: torch.Tensor | float, device: torch.device) -> torch.Tensor:
@@ -176,7 +202,9 @@ def default_global_scale(values: torch.Tensor, *, per_row: bool = False) -> torc
     if values.numel() == 0:
         return torch.ones((*values.shape[:-1], 1) if per_row else (), dtype=torch.float32, device=values.device)
     amax = values.abs().amax(dim=-1, keepdim=True) if per_row else values.abs().amax()
-    scale = (amax.float() / GLOBAL_MAX_RATIO).clamp(min=GLOBAL_SCALE_MIN)
+    amax = amax.float()
+    # by a tensor: torch divides by a number on a GPU as a product with its reciprocal, which may be one bit off
+    scale = (amax / torch.full_like(amax, GLOBAL_MAX_RATIO)).clamp(min=GLOBAL_SCALE_MIN)
     return torch.where(amax == 0, torch.ones_like(scale), scale)
 
 
@@ -238,15 +266,16 @@ def _quantize_last_axis(values: torch.Tensor, global_scale: torch.Tensor) -> tup
     # contiguous, or the strides of a moved block axis would live on in codes and scales
     blocks = torch.nn.functional.pad(values.contiguous(), (0, padding)).unflatten(-1, (-1, BLOCK))
     amax = blocks.abs().amax(dim=-1)
-    scales = (amax / (E2M1_MAX * global_scale)).clamp(max=E4M3_MAX).to(torch.float8_e4m3fn)
+    # abs: the sign of a NaN that is made here would differ from processor to processor
+    scales = (amax / (E2M1_MAX * global_scale)).abs().clamp(max=E4M3_MAX).to(torch.float8_e4m3fn)
     step = (scales.float() * global_scale).unsqueeze(-1)
-    quotient = torch.where(step == 0, torch.zeros_like(blocks), blocks / step)
-    codes = _e2m1_codes(quotient).flatten(-2)
+    zero = torch.zeros_like(blocks)
+    codes = _e2m1_codes(torch.where(step == 0, zero, blocks / step), torch.where(step == 0, zero, blocks)).flatten(-2)
     return codes[..., 0::2] | codes[..., 1::2] << 4, scales
 
 
-def _e2m1_codes(x: torch.Tensor) -> torch.Tensor:
-    """uint8 codes of float32 `x`, to nearest, ties to even, saturating at 6.
+def _e2m1_codes(x: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
+    """uint8 codes of the magnitudes of float32 `x`, to nearest, ties to even, saturating at 6, and the signs of `signs`.
 
     E2M1 has three spacings: 0.5 below 2 (codes 0-3), 1 up to 4 (codes 4-5), 2 above (codes 6-7), so
     code = round_half_even(|x| / spacing) + (0, 2 or 4). NaN becomes 6: its block's scale is NaN already.
@@ -256,4 +285,4 @@ def _e2m1_codes(x: torch.Tensor) -> torch.Tensor:
     magnitude = x.abs().clamp(max=E2M1_MAX).nan_to_num(nan=E2M1_MAX)
     spacing = torch.where(magnitude < 2, 0.5, torch.where(magnitude < 4, 1.0, 2.0))
     code = torch.round(magnitude / spacing) + 2.0 * (spacing > 0.5) + 2.0 * (spacing > 1.0)
-    return code.to(torch.uint8) | torch.signbit(x).to(torch.uint8) << 3
+    return code.to(torch.uint8) | torch.signbit(signs).to(torch.uint8) << 3
