@@ -20,6 +20,14 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,63}")
 BUILT_IN = {
     "torch-reference-bf16": "impls.torch_reference:TorchReference",
     "triton": "impls.triton:TritonAttention",
+    "triton-native": "impls.triton_native:TritonNativeAttention",
+    "sdpa-flash": "impls.peers:SdpaFlash",
+    "sdpa-cudnn": "impls.peers:SdpaCudnn",
+    "sdpa-efficient": "impls.peers:SdpaEfficient",
+    "flashinfer-bf16": "impls.peers:FlashInferBf16",
+    "flashinfer-fa3-bf16": "impls.peers:FlashInferFa3",
+    "flashinfer-fp8": "impls.peers:FlashInferFp8",
+    "flashinfer-nvfp4-paged": "impls.peers:FlashInferNvfp4",
 }
 
 

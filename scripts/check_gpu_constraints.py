@@ -3,7 +3,7 @@
     .venv/bin/python scripts/check_gpu_constraints.py
 
 Only the registry counts: wheels that lie on this machine and caps in its pip configuration are left out, as another
-machine has neither. Resolved are the runtime dependencies and all dependency groups, for one Python that GPU machines have.
+machine has neither. Resolved are the runtime dependencies and all extras and dependency groups, for one Python of GPU machines.
 Exit status: 0 it resolves to the pinned pair, 1 it does not, 2 no registry answered (also in CI, where there is one).
 """
 
@@ -47,6 +47,7 @@ def resolve(report: Path) -> subprocess.CompletedProcess[str]:
     command += ["--only-binary=:all:", "--python-version", TARGET_PYTHON, "--target", str(report.parent / "target")]
     command += ["--report", str(report), "-c", str(CONSTRAINTS), *build_requirements()]
     command += requirements(list(pyproject()["dependency-groups"]))
+    command += [name for extra in pyproject()["project"]["optional-dependencies"].values() for name in extra]
     local = ("PIP_FIND_LINKS", "PIP_CONSTRAINT", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX")
     environment = {name: value for name, value in os.environ.items() if name not in local}
     environment["PIP_CONFIG_FILE"] = os.devnull

@@ -18,6 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DECLARED = [
     *PROJECT["build-system"]["requires"],
     *PROJECT["project"]["dependencies"],
+    *(name for extra in PROJECT["project"]["optional-dependencies"].values() for name in extra),
     *(name for group in PROJECT["dependency-groups"].values() for name in group),
 ]
 
