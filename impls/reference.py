@@ -52,7 +52,8 @@ def reference_attention(
     since it depends on the order of the sums, and enters the error bound instead.
     """
     rounds = rounds or {}
-    q = round_operand(inputs.q, rounds.get("q", EXACT))
+    rows = _all_rows(inputs.q) if rows is None else rows.to(inputs.q.device)
+    q = round_operand(inputs.q[:, :, rows], rounds.get("q", EXACT))  # a long prefill's would not fit in float64
 
     def chunk(batch: int, head: int, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
         k = _tokens(problem, inputs, inputs.k4, batch, head, start, stop)
@@ -76,7 +77,8 @@ def float_attention(
     def chunk(batch: int, head: int, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
         return k[batch, head, start:stop].double(), v[batch, head, start:stop].double()
 
-    return _attend(problem, q.double(), chunk, kv_lens, rows)
+    rows = _all_rows(q) if rows is None else rows.to(q.device)
+    return _attend(problem, q[:, :, rows].double(), chunk, kv_lens, rows)
 
 
 def round_operand(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
@@ -101,15 +103,19 @@ def visible_keys(problem: Problem, rows: torch.Tensor, tokens: int) -> tuple[tor
     return first.clamp(min=0), last.clamp(max=tokens - 1)
 
 
+def _all_rows(q: torch.Tensor) -> torch.Tensor:
+    return torch.arange(q.shape[2], device=q.device)
+
+
 def _attend(
     problem: Problem,
     q: torch.Tensor,
     chunk: Callable[[int, int, int, int], tuple[torch.Tensor, torch.Tensor]],
     kv_lens: torch.Tensor | None,
-    rows: torch.Tensor | None,
+    rows: torch.Tensor,
 ) -> Reference:
+    """q [B, Hq, R, D] float64 holds the query rows `rows` alone."""
     p = problem
-    rows = torch.arange(p.q_len, device=q.device) if rows is None else rows.to(q.device)
     shape = (p.batch, p.q_heads, len(rows))
     out = q.new_zeros(*shape, p.v_head_dim)
     mass = q.new_zeros(*shape, p.v_head_dim)
@@ -120,7 +126,7 @@ def _attend(
         first, last = visible_keys(p, rows, tokens)
         for head in range(p.kv_heads):
             heads = slice(head * p.group, (head + 1) * p.group)
-            state = _attend_head(p, q[batch, heads][:, rows], partial(chunk, batch, head), first, last)
+            state = _attend_head(p, q[batch, heads], partial(chunk, batch, head), first, last)
             out[batch, heads], lse[batch, heads], mass[batch, heads], score[batch, heads] = state
     return Reference(rows, out, lse, mass, score)
 

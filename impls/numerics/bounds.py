@@ -51,11 +51,17 @@ OUTPUT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 OUTPUT_FLOOR = {"bfloat16": 2.0**-126, "float16": 2.0**-25}
 """Absolute error where the output underflows: float32 subnormals may be flushed; float16 rounds to multiples of 2^-24."""
 
-P_FLOOR = {"exact": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-40, "float8_e4m3": 2.0**-18}
+P_FLOOR = {
+    "exact": 2.0**-126,
+    "bfloat16": 2.0**-126,
+    "float16": 2.0**-40,
+    "float16_unbiased": 2.0**-25,
+    "float8_e4m3": 2.0**-18,
+}
 """Absolute error of a p that underflows, in units of the largest p.
 
 Half the smallest subnormal, with the largest p put at the top of the range: 2^-25 / 2^15 in float16, 2^-10 / 2^8 in E4M3.
-Without such a bias float16 loses what is below 2^-25 of the largest, which this bound does not forgive.
+Without such a bias float16 loses what is below 2^-25 of the largest, which this bound forgives only where it is declared.
 """
 
 
@@ -111,7 +117,9 @@ def merge_error(score: torch.Tensor, keys: int) -> torch.Tensor:
     """Relative error of the weight exp(lse) that a chunk is merged by; also the error of writing lse itself.
 
     |lse| and the maximum are at most m = score + log(keys). log2 (2 ulp = 4u of at most 1 + m), times log 2, plus the maximum,
-    minus the merge's maximum (2m), times log2 e (2m), exp2: 10 u m + 8 u.
+    minus the merge's maximum (2m), times log2 e (2m), exp2: 10 u m + 8 u. A merge in several steps rescales what it has by
+    one more exp2 and multiplication a step; their arguments are parts of the same 2m, and their rounding, 6u a step of 64
+    chunks, is less than the u a chunk that `sum_error` allows.
     """
     return (10 * (score + math.log(keys)) + 8) * U
 

@@ -2,7 +2,8 @@
 
 A case is a problem, the name of a function in `impls.numerics.values` that makes its data, and how the data lie in memory. What
 the contract says may hold anything does hold something bad: NaN scales and code 0xF beyond a sequence's length and in unused
-pages, table entries that name no page. Sizes are small, because Triton's interpreter runs them all on a CPU.
+pages, table entries that name no page. Sizes are small, because Triton's interpreter runs them on a CPU, but for a few long
+contexts that only a GPU runs.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ class Case:
     far: pages more than 2^31 bytes apart."""
     segments: int = 0
     """Last output dims that each sum one range of tokens, for the error by position."""
+    rows: int | None = None
+    """Query rows, evenly spaced, that are compared; left out: all."""
+    gpu_only: bool = False
+    """Too long for an interpreter, and for the float64 attention of a machine that runs all cases."""
     quick: bool = False
     """One of the few that a quick look runs."""
 
@@ -185,7 +190,18 @@ def _sums() -> Iterator[Case]:
     yield Case("same-sign-v-131072", "a sum of 131072 values of one sign does not drift", long, "same_sign", segments=16)
 
 
+def _long() -> Iterator[Case]:
+    for name, claim, problem, rows in (
+        ("long-decode", "one query against 131072 tokens", _problem((8, 2), (1, 131072), 128), None),
+        ("long-decode-512", "one query against 131072 tokens, head dim 512", _problem((4, 1), (1, 131072), 512), None),
+        ("long-extend", "64 queries at the end of 131072 tokens", _problem((4, 1), (64, 131072), 256), 8),
+        ("long-prefill", "32768 queries against themselves", _problem((2, 1), (32768, 32768), 128), 16),
+        ("long-prefill-512", "8192 queries against themselves, head dim 512", _problem((2, 1), (8192, 8192), 512), 16),
+    ):
+        yield Case(name, claim, problem, rows=rows, gpu_only=True)
+
+
 CASES: dict[str, Case] = {
-    case.name: case for family in (_shapes, _masks, _lengths, _layouts, _format, _sums) for case in family()
+    case.name: case for family in (_shapes, _masks, _lengths, _layouts, _format, _sums, _long) for case in family()
 }
 """By name, in the order of tables."""

@@ -53,11 +53,11 @@ def execute(arguments: argparse.Namespace) -> int:
     for file in filter(None, (arguments.json, arguments.junit, path if arguments.update else None)):
         _check_writable(file)
 
-    verdicts = run(chosen, cases, on=on, baselines=baselines, timeout=arguments.timeout, report=_progress)
+    verdicts = run(chosen, cases, on=on, baselines=baselines, timeout=arguments.timeout, report=_Progress())
     refused = refused_as_a_whole(verdicts)
     named = set(refused) if arguments.impl else set()
     if len(refused) == len(chosen):
-        raise CommandError(f"nothing was run: {' '.join(refused.values())}")
+        raise CommandError(f"nothing was run: {' '.join(dict.fromkeys(refused.values()))}")
     holds = all(verdict.holds for verdict in verdicts) and not named
 
     print(report.table(verdicts))
@@ -142,7 +142,18 @@ def _update(baselines: Baselines, verdicts: Sequence[Verdict], path: Path) -> No
     print(f"wrote {path}")
 
 
-def _progress(verdict: Verdict, number: int, count: int) -> None:
-    told = f": {verdict.sentence}" if not verdict.holds else ""
-    line = f"[{number}/{count}] {verdict.implementation}/{verdict.case} {verdict.status} ({verdict.seconds:.1f} s){told}"
-    print(line, file=sys.stderr, flush=True)
+class _Progress:
+    """A line on stderr for each verdict; for what an implementation refuses, one for each reason."""
+
+    def __init__(self) -> None:
+        self._refusals: set[tuple[str, str | None]] = set()
+
+    def __call__(self, verdict: Verdict, number: int, count: int) -> None:
+        if verdict.status == "unsupported":
+            refusal = (verdict.implementation, verdict.sentence)
+            if refusal in self._refusals:
+                return
+            self._refusals.add(refusal)
+        told = f": {verdict.sentence}" if verdict.status != "pass" else ""
+        line = f"[{number}/{count}] {verdict.implementation}/{verdict.case} {verdict.status} ({verdict.seconds:.1f} s){told}"
+        print(line, file=sys.stderr, flush=True)

@@ -86,24 +86,25 @@ def run(
 
     def serve() -> None:
         # The thread keeps its workers: they end when the thread that started them does.
-        worker, served = None, None
+        worker, served, ran = None, None, False
         try:
             while True:
                 try:
                     _, one, case = work.get_nowait()
                 except queue.Empty:
                     return
-                if served != one.name:
+                if worker is None or (served != one.name and ran):  # one that refused all it was asked has left nothing behind
                     if worker is not None:
                         worker.close()
-                    worker, served = Worker("impls.numerics.measure:examine", env=_environment(on)), one.name
-                assert worker is not None
+                    worker, ran = Worker("impls.numerics.measure:examine", env=_environment(on)), False
+                served = one.name
                 if timeouts[one.name] >= MAX_TIMEOUTS:
                     done.put(_given_up(one, case))
                     continue
                 begun = time.monotonic()
                 reply = worker.call({"impl": one.source, "case": case, "on": on}, timeout=timeout)
                 timeouts[one.name] += reply.status == "timeout"
+                ran = ran or reply.status != "unsupported"
                 done.put(judge(one.name, case, reply, time.monotonic() - begun, baselines))
         except BaseException as error:  # handed to the caller, who would wait for ever otherwise
             done.put(error)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from impls.arch import CPU, Arch
-from impls.contract import EXACT, Implementation, Inputs, Output, Unsupported
+from impls.contract import EXACT, Implementation, Inputs, Output, Runner, Unsupported
 from impls.host import gpu_here
 from impls.numerics.bounds import Bound, error_bound
 from impls.numerics.cases import CASES, Case
@@ -47,13 +47,16 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     case = CASES[request["case"]]
     arch = _arch(request["on"])
     chosen = implementation(request["impl"])
+    if case.gpu_only and not arch.is_gpu:
+        raise Unsupported(f"{case.name} is a case for GPUs: on a CPU it would take minutes.")
     reason = chosen.why_not(case.problem, arch)
     if reason:
         raise Unsupported(reason)
 
     data = build(case)
+    rows = _compared_rows(case)
     rounds = chosen.rounds(case.problem)
-    reference = reference_attention(case.problem, data.inputs, rounds=rounds)
+    reference = reference_attention(case.problem, data.inputs, rows=rows, rounds=rounds)
     bound = error_bound(
         case.problem,
         reference,
@@ -62,11 +65,12 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
         v_max=_largest_value(data.inputs),
     )
     run = _run(chosen, case, arch, data.inputs)
-    found = errors(run.output.out, run.output.lse, reference, bound)
+    output = Output(run.output.out[:, :, rows], run.output.lse[:, :, rows])
+    found = errors(output.out, output.lse, reference, bound)
     quantisation = None
     if data.original is not None:
-        exact = float_attention(case.problem, *data.original, kv_lens=data.inputs.kv_lens).out
-        quantisation = ratio(run.output.out.double() - exact, exact)
+        exact = float_attention(case.problem, *data.original, kv_lens=data.inputs.kv_lens, rows=rows).out
+        quantisation = ratio(output.out.double() - exact, exact)
     return {
         "numerics": {
             "error_over_bound": max(found.out_over_bound, found.lse_over_bound),
@@ -78,11 +82,11 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
             "quantisation_relative_l2": quantisation,
             "nan_count": found.nan_count,
             "inf_count": found.inf_count,
-            "verdict": run.fault or _wrong(run.output, reference, bound, found) or "pass",
+            "verdict": run.fault or why_wrong(output, reference, bound, found) or "pass",
         },
         "over_bound": {"out": found.out_over_bound, "lse": found.lse_over_bound},
         "bounds": largest_errors(reference, bound),
-        "positions": _positions(case, run.output.out, reference),
+        "positions": _positions(case, output.out, reference),
         "plan": dict(run.plan),
     }
 
@@ -104,9 +108,12 @@ class _Guarded:
         """[B, Hq, Sq, ...], in memory in that order or as [B, Sq, Hq, ...]."""
         order = [0, 2, 1, *range(3, len(shape))] if token_major else list(range(len(shape)))
         self.memory = torch.empty(math.prod(shape) + 2 * GUARD, dtype=dtype, device=device)
-        self._bits(self.memory).fill_(POISON)
+        self.poison()
         inner = self.memory[GUARD:-GUARD].view([shape[axis] for axis in order])
         self.tensor = inner.permute(order)  # swapping two axes is its own inverse
+
+    def poison(self) -> None:
+        self._bits(self.memory).fill_(POISON)
 
     @property
     def unwritten(self) -> int:
@@ -125,7 +132,7 @@ class _Guarded:
 
 
 def _run(chosen: Implementation, case: Case, arch: Arch, inputs: Inputs) -> _Run:
-    """Plan, pack, bind and call once."""
+    """Plan, pack, bind and call once, on a GPU as the replay of a graph that was captured while other contents were bound."""
     p = case.problem
     device = torch.device("cuda" if arch.is_gpu else "cpu")
     real = to_device(inputs, device)
@@ -150,9 +157,12 @@ def _run(chosen: Implementation, case: Case, arch: Arch, inputs: Inputs) -> _Run
         kv_lens=bound.kv_lens,
         block_table=bound.block_table,
     )
+    call = _captured(runner) if arch.is_gpu else runner
+    out.poison()
+    lse.poison()
     for there, given in changing:
         there.copy_(given)
-    runner()
+    call()
     if arch.is_gpu:
         torch.cuda.synchronize()
 
@@ -168,6 +178,16 @@ def _run(chosen: Implementation, case: Case, arch: Arch, inputs: Inputs) -> _Run
     elif out.unwritten or lse.unwritten:
         fault = f"it left elements unwritten: {out.unwritten} of out, {lse.unwritten} of lse."
     return _Run(Output(out.tensor.cpu(), lse.tensor.cpu()), fault, plan.describe())
+
+
+def _captured(runner: Runner) -> Callable[[], None]:
+    """The replay of a CUDA graph of one call, after a call that lets it load its kernels."""
+    runner()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        runner()
+    return graph.replay
 
 
 def _digests(inputs: Inputs) -> dict[str, str]:
@@ -190,8 +210,8 @@ def _digests(inputs: Inputs) -> dict[str, str]:
     }
 
 
-def _wrong(output: Output, reference: Reference, bound: Bound, found: Errors) -> str | None:
-    """None if the numbers hold, else one sentence."""
+def why_wrong(output: Output, reference: Reference, bound: Bound, found: Errors) -> str | None:
+    """None if the numbers of `output`, the reference's query rows, hold; else one sentence."""
     out, lse = output.out, output.lse
     if found.nan_count:
         return f"out and lse hold {found.nan_count} NaN."
@@ -216,6 +236,12 @@ def _wrong(output: Output, reference: Reference, bound: Bound, found: Errors) ->
             f"{float(lse[b, h, row]):.6g} where {float(reference.lse[b, h, row]):.6g} is right."
         )
     return None
+
+
+def _compared_rows(case: Case) -> torch.Tensor:
+    """[R] the query rows that are held against the reference."""
+    count = case.problem.q_len if case.rows is None else case.rows
+    return torch.linspace(0, case.problem.q_len - 1, count).round().long()
 
 
 def _positions(case: Case, out: torch.Tensor, reference: Reference) -> list[dict[str, float]]:

@@ -125,6 +125,8 @@ def test_float16_tail_is_covered_with_a_bias_and_not_without() -> None:
     unbiased = float(torch.tensor(tail).half().double())
     assert unbiased == 0.0
     assert abs(count * biased - count * tail) < bound < exact
+    declared = error_bound(problem, given, p=Rounding("float16_unbiased"), chain=256, v_max=1.0)
+    assert exact < float(declared.out.max()) < 10 * exact
 
 
 def test_lse_bound_is_tight_where_numerators_are_exact_and_far_below_a_wrong_base() -> None:

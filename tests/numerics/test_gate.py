@@ -18,12 +18,14 @@ from xml.etree import ElementTree
 import pytest
 
 import nvfp4bench
-from impls.numerics import report
+from impls.arch import CPU
+from impls.numerics import command, report
 from impls.numerics.baselines import METRICS, Baselines, default_path, read
 from impls.numerics.cases import CASES
 from impls.numerics.gate import Chosen, Verdict, judge, newly_refused
 from impls.numerics.gate import run as run_gate
-from impls.registry import BUILT_IN
+from impls.peers.refusals import NO_GPU
+from impls.registry import BUILT_IN, implementation
 from impls.worker import ROOT, Reply
 from tests.numerics import faults
 
@@ -245,22 +247,45 @@ CPUS: list[Mapping[str, str]] = [
 def test_one_baseline_holds_on_every_cpu(cpu: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in cpu.items():
         monkeypatch.setenv(name, value)  # for the workers, which are started with this environment
-    verdicts = run_gate(
-        [Chosen(name, name) for name in BUILT_IN],
-        [name for name, case in CASES.items() if case.problem.kv_len < 100_000],  # the longest takes a minute interpreted
-        on="cpu",
-        baselines=read(default_path("cpu", "cpu")),
-        timeout=300,
-        report=lambda verdict, number, count: None,
-    )
+    short = [name for name, case in CASES.items() if case.problem.kv_len < 100_000]  # the longest takes a minute interpreted
+    quick = [name for name in short if CASES[name].quick]
+    others = [name for name in BUILT_IN if name != "triton-native"]  # which differs from triton in the scores alone
+    verdicts = [
+        verdict
+        for impls, cases in ((others, short), (["triton-native"], quick))
+        for verdict in run_gate(
+            [Chosen(name, name) for name in impls],
+            cases,
+            on="cpu",
+            baselines=read(default_path("cpu", "cpu")),
+            timeout=300,
+            report=lambda verdict, number, count: None,
+        )
+    ]
     assert {verdict.case: verdict.sentence for verdict in verdicts if not verdict.holds} == {}
     assert all(verdict.baseline is not None for verdict in verdicts if verdict.status == "pass")
 
 
 def test_every_built_in_case_that_runs_has_a_baseline() -> None:
     entries = read(default_path("cpu", "cpu")).entries
-    assert set(entries) == set(BUILT_IN)
-    assert set(entries["triton"]) == set(CASES)
+    anywhere = CASES["decode"].problem
+    assert set(entries) == {name for name in BUILT_IN if implementation(name).why_not(anywhere, CPU) != NO_GPU}
+    assert set(entries["triton"]) == {name for name, case in CASES.items() if not case.gpu_only}
+
+
+def test_progress_tells_a_refusal_once(capsys: pytest.CaptureFixture[str]) -> None:
+    told = command._Progress()
+    for number, (name, sentence) in enumerate(
+        [("one", "no GPU."), ("one", "no GPU."), ("two", "no GPU."), ("one", "no pages.")]
+    ):
+        told(Verdict(name, f"case-{number}", "unsupported", 0.1, sentence), number, 4)
+    told(Verdict("one", "decode", "pass", 0.1), 4, 4)
+    assert [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        "one/case-0 unsupported (0.1 s): no GPU.",
+        "two/case-2 unsupported (0.1 s): no GPU.",
+        "one/case-3 unsupported (0.1 s): no pages.",
+        "one/decode pass (0.1 s)",
+    ]
 
 
 def test_verdict_of_a_skipped_case_is_a_failure() -> None:
