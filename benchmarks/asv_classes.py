@@ -41,9 +41,11 @@ def swept(module: str) -> Found:
     """Measure every cell of a family, exactly as `nvfp4bench run` does, into a journal that is then forgotten."""
     family = module.rpartition(".")[2]
     wanted = [spec for spec in specs({name: name for name in names()}) if module_name(spec.workload) == family]
+    place = place_here()
+    timed = any(spec.suite == "latency" for spec in wanted)
     with tempfile.TemporaryDirectory(prefix="nvfp4bench-") as folder:
-        with JournalWriter(Path(folder), this_run("asv"), resume=False) as journal:
-            sweep(wanted, place_here(), journal)
+        with JournalWriter(Path(folder), this_run("asv", place, timed=timed), resume=False) as journal:
+            sweep(wanted, place, journal)
         return {cell.id: to_json(cell) for cell in read_journal(journal.path).cells}
 
 

@@ -17,9 +17,7 @@ from benchmarks.records import SUITES
 from impls.contract import Problem
 
 HEAD_DIMS = (64, 128, 192, 256, 512)
-KV_LENS = (1024, 4096, 16384, 65536, 131072)
-Q_HEADS, KV_HEADS = 32, 8
-HOST_Q_HEADS, HOST_KV_HEADS = 8, 2
+KV_LENS = (1024, 8192, 32768, 131072)
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,9 @@ class Workload:
     batch: int = 1
     q_len: int | None = 1
     """Query tokens; None: as many as the cache has tokens (prefill)."""
+    q_heads: int = 32
+    kv_heads: int = 8
+    """The heads of an 8-billion Llama 3, unless the workload says otherwise."""
 
     def cell_id(self, impl: str, values: Sequence[int | str]) -> str:
         return "/".join([self.name, impl, *(f"{axis.prefix}{value}" for axis, value in zip(self.axes, values, strict=True))])
@@ -56,12 +57,11 @@ class Workload:
         return itertools.product(*(axis.quick if quick else axis.values for axis in self.axes))
 
     def problem(self, head_dim: int, kv_len: int) -> Problem:
-        """The attention problem of a point of a latency or host workload; heads are those of an 8-billion Llama 3."""
-        host = self.suite == "host"
+        """The attention problem of a point of a latency or host workload."""
         return Problem(
             batch=self.batch,
-            q_heads=HOST_Q_HEADS if host else Q_HEADS,
-            kv_heads=HOST_KV_HEADS if host else KV_HEADS,
+            q_heads=self.q_heads,
+            kv_heads=self.kv_heads,
             q_len=kv_len if self.q_len is None else self.q_len,
             kv_len=kv_len,
             head_dim=head_dim,
@@ -112,24 +112,62 @@ def workloads() -> dict[str, Workload]:
         "host",
         "host",
         "Time of plan, pack, bind and one call on a small problem, as the calling thread sees it.",
-        (Axis("head_dim", "d", HEAD_DIMS, (128,)), Axis("kv_len", "kv", (1024, 4096), (1024,))),
+        _head_dim_and_kv_len(HEAD_DIMS, (1024, 4096), quick=((128,), (1024,))),
         quick=True,
+        q_heads=8,
+        kv_heads=2,
     )
-    axes = (Axis("head_dim", "d", HEAD_DIMS, (128, 512)), Axis("kv_len", "kv", KV_LENS, (1024, 16384, 131072)))
     decode = [
-        Workload(f"decode-b{batch}" if batch > 1 else "decode", "latency", _decode_claim(batch), axes, batch == 1, batch)
-        for batch in (1, 8, 32)
+        Workload(
+            "decode",
+            "latency",
+            "One new token of one sequence.",
+            _head_dim_and_kv_len(HEAD_DIMS, KV_LENS, quick=((128, 512), (8192, 131072))),
+            quick=True,
+        ),
+        Workload(
+            "decode-b8",
+            "latency",
+            "One new token for each of 8 sequences.",
+            _head_dim_and_kv_len(HEAD_DIMS, KV_LENS[:-1]),
+            batch=8,
+        ),
+        Workload(
+            "decode-b32",
+            "latency",
+            "One new token for each of 32 sequences.",
+            _head_dim_and_kv_len(HEAD_DIMS, KV_LENS[:-1], quick=((128,), (8192,))),
+            quick=True,
+            batch=32,
+        ),
     ]
     extend = [
-        Workload(f"extend-q{q_len}", "latency", f"{q_len} new tokens against a long cache.", axes, q_len == 512, q_len=q_len)
+        Workload(
+            f"extend-q{q_len}",
+            "latency",
+            f"{q_len} new tokens against a long cache.",
+            _head_dim_and_kv_len((128, 256), KV_LENS[-2:]),
+            q_len=q_len,
+        )
         for q_len in (4, 16, 64, 512, 2048)
     ]
-    prefill = Workload("prefill", "latency", "As many new tokens as the cache holds, causal.", axes, quick=True, q_len=None)
+    prefill = Workload(
+        "prefill",
+        "latency",
+        "As many new tokens as the cache holds, causal.",
+        _head_dim_and_kv_len(HEAD_DIMS, KV_LENS, quick=((128, 512), (8192,))),
+        quick=True,
+        q_len=None,
+        q_heads=16,
+        kv_heads=16,
+    )
     return {workload.name: workload for workload in (numerics, host, *decode, *extend, prefill)}
 
 
-def _decode_claim(batch: int) -> str:
-    return f"One new token for each of {batch} sequences." if batch > 1 else "One new token of one sequence."
+def _head_dim_and_kv_len(
+    head_dims: tuple[int, ...], kv_lens: tuple[int, ...], *, quick: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+) -> tuple[Axis, Axis]:
+    return Axis("head_dim", "d", head_dims, quick[0]), Axis("kv_len", "kv", kv_lens, quick[1])
 
 
 def specs(impls: dict[str, str], suites: Sequence[str] = SUITES, pattern: str = "*", *, quick: bool = False) -> list[CellSpec]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cells import CellSpec, find
+from benchmarks.data import device_inputs, largest_value
 from benchmarks.measure_host import random_inputs
 from impls.contract import Implementation, Inputs, Output, Problem, Unsupported
 from impls.registry import implementation
@@ -53,8 +54,10 @@ def launch_once(spec: CellSpec, device: str) -> Launched:
     return Launched(chosen, problem, inputs, runner.output, tuple(launch.entry for launch in runner.launches))
 
 
-def check(launched: Launched) -> Errors:
-    """Errors of the output against float64 attention with the declared roundings, over at most 64 query rows.
+def check(launched: Launched) -> tuple[Errors, str | None]:
+    """(errors, why they do not hold) of the output against float64 attention with the declared roundings.
+
+    Over at most 64 query rows; the second is one sentence, None where all is right.
 
     For the random problems of the latency and host workloads; a numerics cell is checked whenever it is measured.
     """
@@ -62,8 +65,8 @@ def check(launched: Launched) -> Errors:
 
     from impls.contract import EXACT
     from impls.numerics.bounds import error_bound
+    from impls.numerics.measure import why_wrong
     from impls.numerics.metrics import errors
-    from impls.nvfp4 import dequantize
     from impls.reference import reference_attention
 
     problem, inputs, output = launched.problem, launched.inputs, launched.output
@@ -72,15 +75,20 @@ def check(launched: Launched) -> Errors:
     rows = torch.linspace(0, problem.q_len - 1, count, device=inputs.q.device).round().long()
     reference = reference_attention(problem, inputs, rows=rows, rounds=rounds)
     chain = launched.implementation.accumulator_chain(problem)
-    v_max = float(dequantize(inputs.v4).abs().max())
-    bound = error_bound(problem, reference, p=rounds.get("p", EXACT), chain=chain, v_max=v_max)
-    return errors(output.out[:, :, rows], output.lse[:, :, rows], reference, bound)
+    bound = error_bound(problem, reference, p=rounds.get("p", EXACT), chain=chain, v_max=largest_value(inputs.v4))
+    compared = Output(output.out[:, :, rows], output.lse[:, :, rows])
+    found = errors(compared.out, compared.lse, reference, bound)
+    return found, why_wrong(compared, reference, bound, found)
 
 
 def answer_check(request: Mapping[str, Any]) -> dict[str, Any]:
-    """{"kernels", "errors"} of the cell {"id", "impl", "source", "device"}: launched once and checked. For a worker."""
+    """{"kernels", "errors", "why_wrong"} of the cell {"id", "impl", "source", "device"}: launched once and checked.
+
+    For a worker.
+    """
     launched = launch_once(find(request["id"], {request["impl"]: request["source"]}), request["device"])
-    return {"kernels": launched.kernels, "errors": dataclasses.asdict(check(launched))}
+    found, why = check(launched)
+    return {"kernels": launched.kernels, "errors": dataclasses.asdict(found), "why_wrong": why}
 
 
 def _problem(spec: CellSpec) -> Problem:
@@ -99,4 +107,4 @@ def _inputs(spec: CellSpec, problem: Problem, device: str) -> Inputs:
         from impls.numerics.data import build, to_device
 
         return to_device(build(CASES[spec.parameters["case"]]).inputs, torch.device(device))
-    return random_inputs(problem, device)
+    return device_inputs(problem, device) if spec.suite == "latency" else random_inputs(problem, device)

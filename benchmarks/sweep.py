@@ -1,14 +1,16 @@
-"""The sweep: measure one cell after the other in worker processes, and write each down the moment it ends.
+"""The sweep: measure cells in worker processes, and write each down the moment it ends.
 
-A worker that crashes, hangs or loses its CUDA context costs the cell it was at, and is replaced. Every implementation and
-suite has a worker of its own, so none can spoil the numbers of another.
+A worker that crashes, hangs or loses its CUDA context costs the cell it was at, and is replaced. GPU latency is measured
+shape by shape, all implementations in turns (`benchmarks.together`), when their plans have been prepared; every other suite
+and implementation has a worker of its own, so none can spoil the numbers of another.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import re
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,22 +20,27 @@ from typing import Any
 
 import impls.worker
 from benchmarks.cells import CellSpec
-from benchmarks.journal import JournalWriter, encode
-from benchmarks.records import Cell, from_json
+from benchmarks.journal import JournalWriter
+from benchmarks.measure_host import sample_count
+from benchmarks.outcome import cell_of, failure_of, without_number
+from benchmarks.preparing import prepare
+from benchmarks.records import Cell
 from benchmarks.source import ROOT
+from benchmarks.together import ADD_CALLS, FEW, Together
+from benchmarks.work import predicted_call, predicted_pack
 from impls.worker import Worker
 
+LATENCY_FUNCTION = "benchmarks.latency:serve"
 TIMEOUT = 120.0
 """Seconds that one cell may take, starting its process included."""
-PREDICTED = {"latency": 0.0, "numerics": 0.5, "host": 0.5}
+PREDICTED = {"numerics": 0.5, "host": 0.5}
 """Seconds of a typical cell; a cell nobody can measure costs nothing."""
 PREDICTED_INTERPRETED = 2.0
 """Seconds of a numerics cell where Triton's interpreter executes the kernel."""
-FOLDERS = re.compile(r"(?<![\w.:/*?\]-])/(?:[\w.+@-]+/)+")
-"""The folders of an absolute path: they name this host and its user, and say nothing elsewhere. File names stay."""
-MAX_SENTENCE = 1000
-RECORDED = ("series", "numerics", "plan", "prepare_seconds", "compile_seconds")
-"""What of a worker's reply goes into the record."""
+PREDICTED_SHARE = 0.5
+"""Seconds of a latency cell besides its calls: its share of making the data, and the comparison with the reference."""
+SAG = 0.95
+"""A series whose median clock is below this much of the highest clock of the run was not measured at full speed."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +51,41 @@ class Place:
     """"gpu" or "cpu"."""
     no_gpu: str | None = None
     """Why there is no GPU; None where there is one."""
+    arch: str | None = None
+    """Name of the GPU's architecture; None where there is none."""
 
 
 def predicted_seconds(spec: CellSpec, place: Place) -> float:
     """A rough figure for plans and budgets."""
+    if spec.suite == "latency":
+        if place.no_gpu:
+            return 0.0
+        problem = spec.workload.problem(**spec.parameters)
+        call, pack = predicted_call(problem), predicted_pack(problem)
+        few = FEW + 1  # the first one is a warm-up
+        # eager, host and total call; pack and total convert
+        return PREDICTED_SHARE + (ADD_CALLS + sample_count(call) + 3 * few) * call + 2 * few * pack
+    if spec.suite == "host" and place.how != "cpu":
+        return 0.0
     if place.how == "cpu" and spec.impl == "triton":
         return {"numerics": PREDICTED_INTERPRETED}.get(spec.suite, 0.0)
     return PREDICTED[spec.suite]
 
 
-def within(budget: float, specs: Sequence[CellSpec], place: Place) -> int:
-    """How many of `specs`, from the first on, are predicted to end within `budget` seconds."""
+def within(budget: float, specs: Sequence[CellSpec], place: Place) -> list[CellSpec]:
+    """Those of `specs` that a sweep is predicted to measure in `budget` seconds: whole `units`, the first one in any case."""
     spent = 0.0
-    for count, spec in enumerate(specs):
-        spent += predicted_seconds(spec, place)
-        if spent > budget:
-            return count
-    return len(specs)
+    fitting: list[CellSpec] = []
+    for unit in units(specs, place):
+        seconds = _predicted(unit, place)
+        if not spent or spent + seconds <= budget:
+            spent += seconds
+            fitting += unit
+    return fitting
+
+
+def _predicted(unit: Sequence[CellSpec], place: Place) -> float:
+    return sum(predicted_seconds(spec, place) for spec in unit)
 
 
 def sweep(
@@ -72,31 +97,61 @@ def sweep(
     timeout: float = TIMEOUT,
     report: Callable[[str], None] = lambda line: None,
 ) -> list[CellSpec]:
-    """Measure `specs` into `journal`; the specs that were left when `budget` seconds were over.
+    """Measure `specs` into `journal`; the specs that did not fit into `budget` seconds.
 
-    Cells that the journal has already are not measured again. Whatever happens to a cell is recorded as its status;
-    only a journal that cannot be written ends the sweep early, with JournalError.
+    Cells that the journal has already are not measured again. What is predicted to take longer than what is left of the
+    budget is left for another call, except the first that takes any time: so every call gets on. Whatever happens to a cell
+    is recorded as its status; only a journal that cannot be written ends the sweep early, with JournalError.
     """
     started = time.monotonic()
+    deadline = math.inf if budget is None else started + budget
     left = [spec for spec in specs if (spec.id, how_of(spec, place)) not in journal.recorded]
     if len(left) < len(specs):
         report(f"{len(specs) - len(left)} of {len(specs)} cells are in the journal already.")
     progress = _Progress(len(left), report)
-    with Bench(place, timeout) as bench:
-        for done, spec in enumerate(left):
-            if budget is not None and time.monotonic() - started > budget:
-                progress.end()
-                return left[done:]
+    spent = 0.0
+
+    def fits(seconds: float) -> bool:
+        now = time.monotonic()
+        return now <= deadline and (not spent or now + seconds <= deadline)
+
+    with Bench(place, timeout, report) as bench:
+        bench.prepare(left if budget is None else within(budget, left, place), deadline=deadline)
+        for unit in units(left, place):
+            seconds = _predicted(unit, place)
+            if fits(seconds):  # also what `within` left out, where others took less than predicted
+                bench.prepare(unit, deadline=deadline)
+            if not fits(seconds):
+                continue
+            spent += seconds
             start = time.monotonic()
-            cell = bench.measure(spec)
-            journal.append(cell)
-            progress.step(cell, time.monotonic() - start)
+            for cell in bench.measure(unit):
+                journal.append(cell)
+                progress.step(cell, time.monotonic() - start)
     progress.end()
-    return []
+    return [spec for spec in left if (spec.id, how_of(spec, place)) not in journal.recorded]
+
+
+def units(specs: Sequence[CellSpec], place: Place) -> list[list[CellSpec]]:
+    """`specs` in their order, but those together that are timed together: one shape's, where its first one stands.
+
+    Where shapes are timed, all quick ones come before the other quick cells, and the same among the rest: nobody else
+    keeps a GPU process while one is timed, so going to and fro would start processes again and again.
+    """
+    found: dict[object, list[CellSpec]] = {}
+    for spec in specs:
+        together = spec.suite == "latency" and not place.no_gpu
+        found.setdefault((spec.workload.name, spec.values) if together else spec.id, []).append(spec)
+    if place.no_gpu:
+        return list(found.values())
+    return sorted(found.values(), key=lambda unit: (not unit[0].quick, unit[0].suite != "latency"))
 
 
 class _Progress:
-    """One line a cell; of cells that cannot be measured here, one line a reason and in the end their number."""
+    """One line a cell, with the seconds since its unit was begun.
+
+    Of cells that cannot be measured here, one line a reason, and in the end their number.
+    """
 
     def __init__(self, total: int, report: Callable[[str], None]) -> None:
         self._total = total
@@ -104,6 +159,7 @@ class _Progress:
         self._done = 0
         self._reasons: set[str] = set()
         self._silent = 0
+        self._highest_clock = 0
 
     def step(self, cell: Cell, seconds: float) -> None:
         self._done += 1
@@ -112,10 +168,20 @@ class _Progress:
                 self._silent += 1
                 return
             self._reasons.add(cell.sentence)
-        remark = cell.broken_bound or cell.sentence
+        remark = "; ".join(filter(None, (cell.broken_bound or cell.sentence, self._sag(cell))))
         self._report(
             f"[{self._done}/{self._total}] {cell.id}  {cell.verdict}  {seconds:.1f} s{f': {remark}' if remark else ''}"
         )
+
+    def _sag(self, cell: Cell) -> str | None:
+        """A remark, where a series of the cell was measured at a lower clock than the run has seen."""
+        self._highest_clock = max([self._highest_clock, *(clock for clocks in cell.clocks.values() for clock in clocks)])
+        medians = {name: statistics.median(clocks) for name, clocks in cell.clocks.items()}
+        sagging = {name: clock for name, clock in medians.items() if clock < SAG * self._highest_clock}
+        if not sagging:
+            return None
+        name = min(sagging, key=lambda name: sagging[name])
+        return f"the SM clock sagged to {sagging[name]:.0f} MHz in {name}, and was {self._highest_clock} MHz at its highest"
 
     def end(self) -> None:
         if self._silent:
@@ -130,42 +196,60 @@ def how_of(spec: CellSpec, place: Place) -> str:
 class Bench:
     """Measures cells, and holds the worker processes that do it."""
 
-    def __init__(self, place: Place, timeout: float = TIMEOUT) -> None:
+    def __init__(self, place: Place, timeout: float = TIMEOUT, report: Callable[[str], None] = lambda line: None) -> None:
         self._place = place
         self._timeout = timeout
+        self._report = report
         self._workers: dict[tuple[str, str], Worker] = {}
+        self._prepared: set[str] = set()
         self._stack = contextlib.ExitStack()
+        self._together: Together | None = None
 
     def __enter__(self) -> Bench:
-        self._path = self._stack.enter_context(_import_path())
+        self._path = self._stack.enter_context(import_path())
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
-    def measure(self, spec: CellSpec) -> Cell:
-        """One cell. A fault of the implementation becomes its status and sentence."""
+    def prepare(self, specs: Sequence[CellSpec], *, deadline: float = math.inf) -> None:
+        """Plan ahead what will be timed of `specs`, and was not planned before."""
+        timed = [spec for spec in specs if spec.suite == "latency" and spec.id not in self._prepared]
+        if timed and self._place.arch:
+            prepare(timed, self._place.arch, self._path, self._report, deadline=deadline)
+            self._prepared.update(spec.id for spec in timed)
+
+    def measure(self, specs: Sequence[CellSpec]) -> Iterator[Cell]:
+        """The cells of one of `units`, as they end. A fault of an implementation becomes its cell's status and sentence."""
+        (spec, *_) = specs
+        if spec.suite == "latency" and not self._place.no_gpu:
+            yield from self._time(specs)
+        else:
+            yield from map(self._measure_alone, specs)
+
+    def _measure_alone(self, spec: CellSpec) -> Cell:
+        how = how_of(spec, self._place)
         if spec.suite == "latency":
-            return self._latency(spec)
+            return without_number(spec, how, "unsupported", f"latency is measured on a GPU, and {self._place.no_gpu}")
         if spec.suite == "host":
             if self._place.how != "cpu":
-                return _without_number(spec, self._place, "skipped", "host costs beside a GPU are not part of this version.")
+                told = "beside a GPU, host time is the series `host` of the latency cells."
+                return without_number(spec, how, "skipped", told)
             return self._call(spec, "benchmarks.measure_host:measure", spec.parameters)
         return self._call(spec, "impls.numerics.measure:examine", {**spec.parameters, "on": self._place.how})
 
-    def _latency(self, spec: CellSpec) -> Cell:
-        if self._place.no_gpu:
-            return _without_number(spec, self._place, "unsupported", f"latency is measured on a GPU, and {self._place.no_gpu}")
-        return _without_number(spec, self._place, "skipped", "GPU timing is not part of this version.")
+    def _time(self, specs: Sequence[CellSpec]) -> Iterator[Cell]:
+        for other in self._workers.values():
+            other.close()  # they would keep memory, and a context, of the GPU that is timed
+        if self._together is None:
+            environment = {"TRITON_INTERPRET": "0", "PYTHONPATH": self._path}
+            worker = self._stack.enter_context(Worker(LATENCY_FUNCTION, env=environment))
+            self._together = Together(worker, self._timeout, self._report)
+        yield from self._together.measure(specs)
 
     def _call(self, spec: CellSpec, function: str, request: Mapping[str, Any]) -> Cell:
         reply = self._worker(spec, function).call({"impl": spec.source, **request}, timeout=self._timeout)
-        if reply.status != "ok":
-            return _without_number(spec, self._place, reply.status, reply.sentence or "")
-        try:
-            return _cell(spec, self._place, reply.value)
-        except ValueError as error:
-            return _without_number(spec, self._place, "failed", f"what it measured is no record: {error}")
+        return cell_of(spec, self._place.how, reply.value) if reply.status == "ok" else failure_of(spec, self._place.how, reply)
 
     def _worker(self, spec: CellSpec, function: str) -> Worker:
         key = (function, spec.source)
@@ -177,22 +261,8 @@ class Bench:
         return self._workers[key]
 
 
-def _cell(spec: CellSpec, place: Place, measured: Mapping[str, Any]) -> Cell:
-    """The record of what a worker measured. Raises ValueError where no journal could hold it."""
-    fields = {name: measured[name] for name in RECORDED if name in measured}
-    cell = from_json({"kind": "cell", "id": spec.id, "suite": spec.suite, "how": place.how, "status": "ok", **fields})
-    assert isinstance(cell, Cell)
-    encode(cell)
-    return cell
-
-
-def _without_number(spec: CellSpec, place: Place, status: Any, sentence: str) -> Cell:
-    told = FOLDERS.sub("", sentence).strip()[:MAX_SENTENCE] or "no reason was given."
-    return Cell(id=spec.id, suite=spec.suite, how=how_of(spec, place), status=status, sentence=told)
-
-
 @contextlib.contextmanager
-def _import_path() -> Iterator[str]:
+def import_path() -> Iterator[str]:
     """PYTHONPATH with which a worker imports this very `benchmarks` and this very `impls`.
 
     They lie side by side, except under asv: it takes `benchmarks` from the checkout and `impls` from the commit that it

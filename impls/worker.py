@@ -66,7 +66,7 @@ class Worker:
         """The function's answer to `request`, given `timeout` seconds, the child's start included."""
         deadline = time.monotonic() + timeout
         line = json.dumps(request).encode() + b"\n"
-        if self._child is None or self._child.poll() is not None:
+        if not self.running:
             self._start()
         try:
             self._send(line, deadline)
@@ -79,6 +79,11 @@ class Worker:
         if answer.pop("fatal"):
             self.close()
         return Reply(**answer)
+
+    @property
+    def running(self) -> bool:
+        """Whether the child of the last call is there, with whatever the function has kept in it."""
+        return self._child is not None and self._child.poll() is None
 
     def close(self) -> None:
         """End the child and what it started, if there is one."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,24 @@ def test_every_requirement_of_the_project_is_understood() -> None:
     assert oldest == "3.11"
     assert all(doctor.REQUIREMENT.fullmatch(line) for lines in groups.values() for line in lines)
     assert {"torch", "triton", "numpy", "asv"} <= {one["name"] for one in doctor.packages()}
+
+
+def test_extras_of_an_installed_package_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stated = Message()
+    stated["Requires-Python"] = ">=3.11"
+    for line in (
+        "torch>=2.11",
+        'triton>=3.6; sys_platform == "linux"',
+        'flashinfer-python>=0.7.0; sys_platform == "linux" and extra == "peers"',
+        'other>=1; extra == "peers"',
+    ):
+        stated["Requires-Dist"] = line
+    monkeypatch.setattr(doctor, "ROOT", tmp_path)
+    monkeypatch.setattr(doctor, "metadata", lambda name: stated)
+    assert doctor._requirements()[1] == {
+        "runtime": ["torch>=2.11", 'triton>=3.6; sys_platform == "linux"'],
+        "peers": ['flashinfer-python>=0.7.0; sys_platform == "linux"', "other>=1"],
+    }
 
 
 def test_missing_torch_is_one_sentence_and_exit_status_2(

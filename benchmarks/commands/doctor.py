@@ -40,6 +40,8 @@ INTERPRET = "TRITON_INTERPRET"
 TYPICAL = Problem(batch=1, q_heads=32, kv_heads=8, q_len=1, kv_len=8192, head_dim=128, v_head_dim=128)
 """What "usable" is asked for: one decode step of an 8B model with an 8k cache."""
 REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)>=(?P<oldest>[0-9.]+)(; *sys_platform == ['\"](?P<system>\w+)['\"])?")
+EXTRA = re.compile(r"(?P<requirement>.+?)(;| and) *extra == ['\"](?P<name>\w+)['\"]")
+"""A requirement of an extra, as the metadata of an installed package state it."""
 ANSWER_SECONDS = 120
 
 
@@ -172,17 +174,22 @@ def _ask(env: Mapping[str, str], arches: list[str]) -> dict[str, dict[str, str |
 
 
 def _requirements() -> tuple[str, dict[str, list[str]]]:
-    """(oldest Python, {"runtime" or dependency group: requirements}), of the checkout or else of the installed package."""
+    """(oldest Python, {"runtime", extra or dependency group: requirements}), of the checkout or of the installed package."""
     stated = ROOT / "pyproject.toml"
     if stated.is_file():
         data = tomllib.loads(stated.read_text(encoding="utf-8"))
         project, groups = data["project"], data["dependency-groups"]
-        return project["requires-python"].removeprefix(">="), {"runtime": project["dependencies"], **groups}
+        extras = project["optional-dependencies"]
+        return project["requires-python"].removeprefix(">="), {"runtime": project["dependencies"], **extras, **groups}
     try:
         installed = metadata(DISTRIBUTION)
     except PackageNotFoundError:
         raise CommandError(f"there is neither {stated} nor an installed {DISTRIBUTION} that says what it needs.") from None
-    return installed["Requires-Python"].removeprefix(">="), {"runtime": installed.get_all("Requires-Dist") or []}
+    stated_by: dict[str, list[str]] = {"runtime": []}
+    for line in installed.get_all("Requires-Dist") or []:
+        extra = EXTRA.fullmatch(line)
+        stated_by.setdefault(extra["name"] if extra else "runtime", []).append(extra["requirement"] if extra else line)
+    return installed["Requires-Python"].removeprefix(">="), stated_by
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from benchmarks.commit import resolve_commit
 from benchmarks.here import place_here, this_run
 from benchmarks.journal import JournalWriter, read_results
 from benchmarks.records import FAILURES, STATUSES
-from benchmarks.sweep import Place, how_of, predicted_seconds, sweep, within
+from benchmarks.sweep import Place, how_of, predicted_seconds, sweep, units, within
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,8 @@ def execute(arguments: argparse.Namespace) -> int:
         _print_plan(planned, place, arguments.budget)
         return 0
     commit = resolve_commit(arguments.commit) if arguments.commit else None
-    run = this_run(_command(arguments), commit=commit, cpu=arguments.cpu)
+    timed = any(spec.suite == "latency" for spec in planned)
+    run = this_run(_command(arguments), place, timed=timed, commit=commit)
     with JournalWriter(arguments.results, run, resume=arguments.resume) as journal:
         if journal.cut:
             _say(journal.cut)
@@ -75,12 +76,13 @@ def _command(arguments: argparse.Namespace) -> str:
 
 
 def _print_plan(planned: Sequence[CellSpec], place: Place, budget: float | None) -> None:
-    fitting = len(planned) if budget is None else within(budget, planned, place)
-    for number, spec in enumerate(planned):
-        late = "" if number < fitting else "  over the budget"
+    fitting = planned if budget is None else within(budget, planned, place)
+    measured = {spec.id for spec in fitting}
+    for spec in (spec for unit in units(planned, place) for spec in unit):
+        late = "" if spec.id in measured else "  over the budget"
         print(f"{predicted_seconds(spec, place):7.1f} s  {spec.id}{late}")
-    total = sum(predicted_seconds(spec, place) for spec in planned[:fitting])
-    print(f"{fitting} of {len(planned)} cells, about {total:.0f} s on the {place.how.upper()}.")
+    total = sum(predicted_seconds(spec, place) for spec in fitting)
+    print(f"{len(fitting)} of {len(planned)} cells, about {total:.0f} s on the {place.how.upper()}.")
 
 
 def _print_summary(verdicts: Counter[str], left: Sequence[CellSpec], path: Path) -> None:

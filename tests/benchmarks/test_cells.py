@@ -28,12 +28,24 @@ def test_design_s_workloads_are_there():
     assert {1024, 131072} <= set(decode.axes[1].values)
 
 
+def test_quick_takes_the_shapes_that_decide_on_a_gpu():
+    ids = {spec.id for spec in specs({"x": "x"}, ("latency",), quick=True)}
+    assert ids == {
+        *(f"decode/x/d{dim}/kv{kv_len}" for dim in (128, 512) for kv_len in (8192, 131072)),
+        "decode-b32/x/d128/kv8192",
+        *(f"prefill/x/d{dim}/kv8192" for dim in (128, 512)),
+    }
+
+
 def test_problems_are_those_of_their_names():
     found = workloads()
     assert found["decode-b32"].problem(128, 1024).batch == 32
     assert found["extend-q512"].problem(128, 4096).q_len == 512
     prefill = found["prefill"].problem(64, 4096)
     assert (prefill.q_len, prefill.kv_len, prefill.head_dim, prefill.v_head_dim, prefill.causal) == (4096, 4096, 64, 64, True)
+    assert (prefill.q_heads, prefill.kv_heads) == (16, 16)
+    decode = found["decode"].problem(64, 1024)
+    assert (decode.q_heads, decode.kv_heads, decode.q_len) == (32, 8, 1)
 
 
 def test_quick_is_a_part_of_full_and_comes_first():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import nvfp4bench
-from benchmarks import environment, here
+from benchmarks import environment, here, sweep
 from benchmarks.asv_file import asv_path
 from benchmarks.environment import GpuState
 from benchmarks.journal import JournalWriter, read_results
@@ -56,7 +56,7 @@ BAD_INPUT = {
     "empty value": (["results", "check", "--results="], "an argument is empty"),
     "unknown suite": (["run", "--suite", "speed"], "unknown suite 'speed'; there are latency, numerics, host."),
     "unknown cell": (["run", "--cell", "nothing/*"], "no cell is called 'nothing/*'; ids read like"),
-    "no quick cell": (["run", "--quick", "--cell", "decode-b32/*"], "no quick cell is called 'decode-b32/*'"),
+    "no quick cell": (["run", "--quick", "--cell", "decode-b8/*"], "no quick cell is called 'decode-b8/*'"),
     "budget of words": (["run", "--budget", "soon"], "a positive number of seconds is needed, not 'soon'"),
     "budget of nothing": (["run", "--budget", "0"], "a positive number of seconds is needed, not '0'"),
     "budget without end": (["run", "--budget", "inf"], "a positive number of seconds is needed, not 'inf'"),
@@ -109,15 +109,37 @@ def test_a_gpu_that_torch_cannot_use_is_said_and_the_cpu_only_asked_for(tmp_path
     assert journal.run.machine.startswith("cpu-")
 
 
-def test_beside_a_gpu_nothing_is_timed_yet_and_nothing_made_up(tmp_path, monkeypatch):
+@pytest.fixture
+def beside_a_gpu(monkeypatch):
     usable = GpuState(present=True, arch=find("sm_90a"), name="NVIDIA H200", driver="580.1", cuda="13.0")
     for module in (environment, here):
         monkeypatch.setattr(module, "gpu", lambda: usable)
-    assert nvfp4bench_main("run", "--impl", REFUSES, "--suite", "host,latency", "--results", tmp_path) == 0
+
+
+def test_a_timed_run_beside_a_gpu_begins_with_its_ceilings(tmp_path, monkeypatch, beside_a_gpu):
+    monkeypatch.setenv("FAKE_LATENCY_LOG", str(tmp_path / "requests"))
+    monkeypatch.setattr(sweep, "LATENCY_FUNCTION", "tests.benchmarks.fake_latency:serve")
+    monkeypatch.setattr(here, "measured_ceilings", lambda path: {"copy_bytes_per_s": 4.3e12, "cold_over_warm": 1.6})
+    words = ["run", "--impl", REFUSES, "--cell", "[hd]*/d64/kv1024", "--results", tmp_path]
+    assert nvfp4bench_main(*words) == 0
     (journal,), _ = read_results(tmp_path)
     assert journal.run.machine == "nvidia-h200"
-    assert {cell.status for cell in journal.cells} == {"skipped"}
+    assert journal.run.ceilings == {"copy_bytes_per_s": 4.3e12, "cold_over_warm": 1.6}
     assert {cell.how for cell in journal.cells} == {"gpu"}
+    assert {cell.id.split("/")[0]: cell.status for cell in journal.cells} == {
+        "decode": "ok",
+        "decode-b8": "ok",
+        "decode-b32": "ok",
+        "host": "skipped",
+    }
+
+
+def test_a_gpu_that_cannot_be_timed_is_one_sentence(tmp_path, monkeypatch, capsys, beside_a_gpu):
+    """Here because torch finds none."""
+    words = ["run", "--impl", REFUSES, "--cell", "decode/*/d64/kv1024", "--results", tmp_path]
+    assert nvfp4bench_main(*words) == 2
+    assert capsys.readouterr().err.startswith("nvfp4bench run: this GPU cannot be timed: ")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_plan_measures_nothing(tmp_path, capsys):

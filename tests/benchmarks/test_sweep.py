@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import sweep as sweep_module
 from benchmarks.cells import find, specs
 from benchmarks.journal import JournalWriter, read_journal, read_results
-from benchmarks.sweep import FOLDERS, Place, sweep, within
+from benchmarks.outcome import FOLDERS
+from benchmarks.sweep import Place, sweep, within
 from tests.benchmarks.records_made_up import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -99,17 +101,12 @@ def test_host_costs_have_every_series_and_enough_samples(tmp_path):
     assert min(cell.series["call"]) > max(cell.series["plan"])
 
 
-def test_latency_without_a_gpu_is_unsupported_and_with_one_not_made_up(tmp_path):
-    impls = {"triton": "triton"}
-    cells, lines = swept(tmp_path, impls, "decode/*/d128/*")
+def test_latency_without_a_gpu_is_unsupported(tmp_path):
+    cells, lines = swept(tmp_path, {"triton": "triton"}, "decode/*/d128/*")
     assert {cell.status for cell in cells.values()} == {"unsupported"}
     assert {cell.sentence for cell in cells.values()} == {"latency is measured on a GPU, and there is none."}
     assert {cell.how for cell in cells.values()} == {"gpu"}
-    assert lines[-1] == "4 more cells cannot be measured here, for the reasons above."
-    with JournalWriter(tmp_path / "gpu", run(machine="a-gpu"), resume=False) as journal:
-        sweep(specs(impls, pattern="decode/*/d128/kv1024"), Place("gpu"), journal)
-    (cell,) = read_journal(journal.path).cells
-    assert (cell.status, cell.sentence) == ("skipped", "GPU timing is not part of this version.")
+    assert lines[-1] == "3 more cells cannot be measured here, for the reasons above."
 
 
 def test_a_budget_that_is_over_leaves_the_rest_by_name(tmp_path):
@@ -120,11 +117,29 @@ def test_a_budget_that_is_over_leaves_the_rest_by_name(tmp_path):
     assert len(read_journal(journal.path).cells) == len(wanted)
 
 
-def test_a_plan_within_a_budget_is_a_beginning_of_it():
+def test_a_plan_within_a_budget_is_a_beginning_of_it_and_never_empty():
     wanted = specs({"torch-reference-bf16": ""}, pattern="host/*")
-    assert within(0.0, wanted, CPU) == 0
-    assert 0 < within(1.0, wanted, CPU) < len(wanted)
-    assert within(1e6, wanted, CPU) == len(wanted)
+    assert within(1e-9, wanted, CPU) == wanted[:1]
+    assert within(1.0, wanted, CPU) == wanted[:2]
+    assert within(1e6, wanted, CPU) == wanted
+
+
+def test_what_is_predicted_to_outlast_the_budget_is_left_but_the_first_is_measured(tmp_path, monkeypatch):
+    wanted = specs(hostile_impls("Refuses"), pattern="host/*/d64/*")
+    assert [spec.values[1] for spec in wanted] == [1024, 4096]
+    monkeypatch.setattr(sweep_module, "predicted_seconds", lambda spec, place: 1000.0)
+    with JournalWriter(tmp_path, run(), resume=False) as journal:
+        assert sweep(wanted, CPU, journal, budget=60.0) == wanted[1:]
+        assert sweep(wanted, CPU, journal, budget=60.0) == []
+
+
+def test_a_cell_too_long_for_the_budget_does_not_hold_up_shorter_ones(tmp_path, monkeypatch):
+    wanted = specs(hostile_impls("Refuses"), pattern="host/*/kv1024")
+    seconds = {spec.id: 1000.0 if spec is wanted[1] else 0.1 for spec in wanted}
+    monkeypatch.setattr(sweep_module, "predicted_seconds", lambda spec, place: seconds[spec.id])
+    assert within(60.0, wanted, CPU) == [wanted[0], *wanted[2:]]
+    with JournalWriter(tmp_path, run(), resume=False) as journal:
+        assert sweep(wanted, CPU, journal, budget=60.0) == [wanted[1]]
 
 
 def test_kill_9_in_the_middle_loses_one_cell_and_resume_finishes(tmp_path):
@@ -152,7 +167,7 @@ def test_kill_9_in_the_middle_loses_one_cell_and_resume_finishes(tmp_path):
     (finished,), _ = read_results(results)
     assert finished.cells[:3] == journal.cells
     assert len(finished.cells) == 5
-    assert len(finished.path.read_text().splitlines()) == 1 + 5
+    assert len(finished.path.read_text().splitlines()) == 2 + 5  # each call has its run
 
 
 def test_interrupt_keeps_what_was_measured(tmp_path):

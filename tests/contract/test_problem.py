@@ -90,5 +90,7 @@ def test_what_a_problem_says_of_itself() -> None:
 def test_unit_roundoff_is_the_largest_relative_error_of_a_rounding() -> None:
     """1 + u lies in the middle of 1 and the next number: it is off by u / (1 + u), the largest there is."""
     assert Rounding("exact").unit_roundoff == 0
-    for name, next_to_one in (("bfloat16", 1 + 2**-7), ("float16", 1 + 2**-10), ("float8_e4m3", 1.125), ("nvfp4", 1.5)):
-        assert 1 + 2 * Rounding(name).unit_roundoff == next_to_one
+    next_to_one = {"bfloat16": 1 + 2**-7, "float16": 1 + 2**-10, "float8_e4m3": 1.125, "nvfp4": 1.5}
+    next_to_one["float16_unbiased"] = next_to_one["float16"]
+    for name, value in next_to_one.items():
+        assert 1 + 2 * Rounding(name).unit_roundoff == value

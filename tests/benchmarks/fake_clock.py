@@ -1,0 +1,53 @@
+"""A clock without a GPU: calls happen at once on the CPU, a captured call is the call, and every sample takes a millisecond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from benchmarks.clock import Sample
+from benchmarks.latency import Session
+
+
+class FakeClock:
+    """Stands for `benchmarks.clock.Clock`."""
+
+    device = torch.device("cpu")
+    why_no_mhz = "SM clocks are not recorded: this clock is made up."
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+        """"run" for each call that was not timed, "sample" for each that was."""
+
+    def run(self, call: Callable[[], object]) -> None:
+        self.did.append("run")
+        call()
+
+    def capture(self, call: Callable[[], object]) -> Callable[[], None]:
+        """What an implementation says its graph does (see `hostile_calls`), else the call itself."""
+        call()
+        return getattr(call, "captured", call)
+
+    def sample(self, call: Callable[[], object]) -> Sample:
+        self.did.append("sample")
+        call()
+        return Sample(1e-3, None)
+
+    def host(self, call: Callable[[], object]) -> Sample:
+        return self.sample(call)
+
+    def release(self) -> None:
+        pass
+
+
+def serve(request: dict[str, Any]) -> dict[str, Any]:
+    """`benchmarks.latency.serve` with this clock. For a worker."""
+    return _session().answer(request)
+
+
+@cache
+def _session() -> Session:
+    return Session(FakeClock())  # type: ignore[arg-type]
