@@ -36,6 +36,7 @@ def numerics_rows(cells: Sequence[Cell]) -> list[Row]:
             row |= {
                 "error_over_bound": _number(errors.error_over_bound),
                 "relative_l2": _number(errors.relative_l2),
+                "exact_relative_l2": _number(errors.exact_relative_l2),
                 "quantisation_relative_l2": _number(errors.quantisation_relative_l2),
                 "largest_row_error": _number(errors.largest_row_error),
                 "lse_error": _number(errors.lse_error),
@@ -49,20 +50,22 @@ def numerics_rows(cells: Sequence[Cell]) -> list[Row]:
 
 
 def timing_rows(cells: Sequence[Cell]) -> list[Row]:
-    """One row per cell and series: order statistics of its samples, in seconds. Samples themselves are not shipped.
+    """One row per cell and series: order statistics of its samples, in seconds, and of their clocks, in MHz.
 
-    `point` is what the cell's parameters say besides kv_len ("d128", or a preset), `kv_len` the tokens.
+    Samples themselves are not shipped. `point` is what the cell's parameters say besides kv_len ("d128", or a preset),
+    `kv_len` the tokens. A cell's work, cache and error stand in each of its rows.
     """
     rows = []
     for cell in cells:
         start = head(cell) | {"workload": cell.workload, **_point(cell.parameters)}
-        clock = statistics.median(cell.clocks) if cell.clocks else None
         for name, samples in cell.series.items():
             low, middle, high = _quartiles(samples)
             rows.append(
                 start
                 | {"series": name, "median": middle, "q25": low, "q75": high, "minimum": _number(min(samples))}
-                | {"samples": len(samples), "clock_mhz": clock}
+                | {"samples": cell.taken.get(name, len(samples))}
+                | _clocks(cell.clocks.get(name))
+                | _cost(cell)
             )
         if not cell.series:
             rows.append(start)
@@ -88,6 +91,20 @@ def _point(parameters: Sequence[str]) -> Row:
     kv_lens = [int(found[1]) for one in parameters if (found := re.fullmatch(r"kv(\d{1,15})", one))]
     rest = [one for one in parameters if not re.fullmatch(r"kv\d{1,15}", one)]
     return {"point": " ".join(rest), "kv_len": kv_lens[0] if kv_lens else None}
+
+
+def _clocks(clocks: Sequence[int] | None) -> Row:
+    if not clocks:
+        return {}
+    return {"clock_mhz": statistics.median(clocks), "clock_low_mhz": min(clocks), "clock_high_mhz": max(clocks)}
+
+
+def _cost(cell: Cell) -> Row:
+    """What a call has to do, what its cache takes, and what is lost by it: `exact_relative_l2` counts every rounding."""
+    row: Row = {name: cell.work.get(name) for name in ("flops", "nvfp4_bytes", "cache_bytes")}
+    row["cache_layout"] = cell.cache_layout
+    row["exact_relative_l2"] = None if cell.numerics is None else _number(cell.numerics.exact_relative_l2)
+    return row
 
 
 def _quartiles(samples: Sequence[float]) -> tuple[Any, Any, Any]:

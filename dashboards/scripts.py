@@ -19,6 +19,16 @@ def script(name: str, data: Any) -> bytes:
 
 
 def packed(rows: Sequence[Row]) -> dict[str, Any]:
-    """Rows as {"columns": names, "rows": values}: a third of the bytes of objects. data.js makes them objects again."""
+    """Rows as {"columns": names, "texts": [...], "rows": values}, a fifth of the bytes of objects; data.js undoes it.
+
+    A column of texts has each of them once in "texts", and their places there in "rows"; any other has null in "texts".
+    """
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    return {"columns": columns, "rows": [[row.get(name) for name in columns] for row in rows]}
+    texts, values = [], []
+    for name in columns:
+        column = [row.get(name) for row in rows]
+        known = dict.fromkeys(value for value in column if value is not None)
+        places = {text: place for place, text in enumerate(known)} if all(isinstance(text, str) for text in known) else None
+        texts.append(None if places is None else list(places))
+        values.append(column if places is None else [places.get(text) for text in column])
+    return {"columns": columns, "texts": texts, "rows": [list(row) for row in zip(*values, strict=True)]}

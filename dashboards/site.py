@@ -172,6 +172,7 @@ def _run_data(one: ArchRun) -> dict[str, Any]:
             *environment.items(),
             *((name, f"{value:.4g}") for name, value in run.ceilings.items()),
         ],
+        "ceilings": list(run.ceilings.items()),
         "counts": list(one.counts.items()),
         "suites": list(_by_suite(one.cells)),
         "failures": one.failures,

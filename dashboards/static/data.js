@@ -25,10 +25,11 @@ window.nvfp4bench = (() => {
     return wanted.get(name).promise;
   }
 
-  /** A promise of the rows called `name`, as objects. */
+  /** A promise of the rows called `name`, as objects: what `dashboards.scripts.packed` packed. */
   async function loadRows(name) {
-    const { columns, rows } = await load(name);
-    return rows.map((values) => Object.fromEntries(columns.map((column, index) => [column, values[index]])));
+    const { columns, texts, rows } = await load(name);
+    const unpacked = (value, index) => (texts[index] === null || value === null ? value : texts[index][value]);
+    return rows.map((values) => Object.fromEntries(values.map((value, index) => [columns[index], unpacked(value, index)])));
   }
 
   return { receive, load, loadRows };

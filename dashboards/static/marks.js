@@ -1,11 +1,11 @@
 // One look per implementation, the same in every figure of every page: colour, marker and dash all differ, so that it
 // can be told without colour. How a number was come by shows in the mark too: measured ones are filled, emulated ones
-// are hollow, static ones are hollow with a dot, and a bound is a dashed line without marks (figures.js).
+// are hollow, static ones are hollow with a dot, and a bound is a dashed line without marks (plot.js).
 "use strict";
 
 nvfp4bench.marks = (() => {
-  const COLOURS = 7; // --mark-0 and on, in style.css
-  const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross"];
+  const COLOURS = 10; // --mark-0 and on, in style.css
+  const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "hexagon"];
   const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
   const STROKES = { solid: "", dash: "6 4", dot: "2 3", dashdot: "6 3 2 3", longdash: "10 4" };
   const OUTLINES = {
@@ -14,6 +14,7 @@ nvfp4bench.marks = (() => {
     diamond: "M12 1l6 6l-6 6l-6-6z",
     "triangle-up": "M12 2l5.5 9.5h-11z",
     "triangle-down": "M12 12l5.5-9.5h-11z",
+    hexagon: "M12 1.5l4.8 2.75v5.5l-4.8 2.75l-4.8-2.75v-5.5z",
     cross: "M10 2h4v3h3v4h-3v3h-4v-3h-3v-4h3z",
   };
 
@@ -33,21 +34,25 @@ nvfp4bench.marks = (() => {
     return look.symbol;
   }
 
-  /** The look as a small picture, for the list of implementations. */
+  /** The look as a small picture, for lists of implementations. */
   function glyph(look) {
-    const space = "http://www.w3.org/2000/svg";
-    const make = (tag, attributes) => {
-      const made = document.createElementNS(space, tag);
-      for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-      return made;
-    };
-    const picture = make("svg", { viewBox: "0 0 24 14", width: 24, height: 14, "aria-hidden": "true" });
-    const paint = `var(${look.colour})`;
-    picture.append(
-      make("line", { x1: 0, x2: 24, y1: 7, y2: 7, stroke: paint, "stroke-width": 1.5, "stroke-dasharray": STROKES[look.dash] }),
-      make("path", { d: OUTLINES[look.symbol], fill: paint }),
-    );
+    const picture = stroke(look.colour, look.dash);
+    picture.append(drawn("path", { d: OUTLINES[look.symbol], fill: `var(${look.colour})` }));
     return picture;
+  }
+
+  /** A line without a mark as a small picture. */
+  function stroke(colour, dash) {
+    const picture = drawn("svg", { viewBox: "0 0 24 14", width: 24, height: 14, "aria-hidden": "true" });
+    const look = { stroke: `var(${colour})`, "stroke-width": 1.5, "stroke-dasharray": STROKES[dash] };
+    picture.append(drawn("line", { x1: 0, x2: 24, y1: 7, y2: 7, ...look }));
+    return picture;
+  }
+
+  function drawn(tag, attributes) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    return made;
   }
 
   /** The colour as it is in the colour scheme at hand. */
@@ -59,5 +64,5 @@ nvfp4bench.marks = (() => {
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
 
-  return { lookOf, symbolFor, glyph, colourOf, variable };
+  return { lookOf, symbolFor, glyph, stroke, colourOf, variable };
 })();

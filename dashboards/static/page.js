@@ -20,6 +20,7 @@
     byId("machine").addEventListener("change", ({ target }) => choose({ run: runsOf(target.value)[0].key }));
     byId("run").addEventListener("change", ({ target }) => choose({ run: target.value }));
     byId("filter").addEventListener("input", ({ target }) => choose({ cells: target.value || null }));
+    listImplementations();
     addEventListener("hashchange", apply);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", apply);
     apply();
@@ -49,7 +50,7 @@
     byId("run").value = run.key;
     if (byId("filter").value !== (wanted.cells ?? "")) byId("filter").value = wanted.cells ?? "";
     byId("trouble").hidden = true;
-    showImplementations(wanted.impl);
+    checkImplementations(wanted.impl);
     showRun();
     inSight.forEach(draw);
   }
@@ -63,14 +64,18 @@
     return [started.replace("T", " ").replace("Z", ""), commit, words].join(" · ");
   }
 
-  function showImplementations(wanted) {
-    const chosen = wanted?.split(",");
+  function listImplementations() {
     const boxes = index.impls.map(([name, order]) => {
-      const box = element("input", { type: "checkbox", value: name, checked: chosen?.includes(name) ?? true });
+      const box = element("input", { type: "checkbox", value: name });
       box.addEventListener("change", rememberImplementations);
       return element("label", {}, box, marks.glyph(marks.lookOf(order)), name);
     });
-    byId("impls").replaceChildren(byId("impls").querySelector("legend"), ...boxes);
+    byId("impls").append(...boxes);
+  }
+
+  function checkImplementations(wanted) {
+    const chosen = wanted?.split(",");
+    for (const box of byId("impls").querySelectorAll("input")) box.checked = chosen?.includes(box.value) ?? true;
   }
 
   function rememberImplementations() {
@@ -99,8 +104,9 @@
   }
 
   function view() {
-    const { cells, workload, series } = state.read();
-    return { impls: checkedImplementations(), orders: new Map(index.impls), filter: cells ?? "", workload, series, choose };
+    const { cells = "", ...chosen } = state.read();
+    const ceilings = new Map(run.ceilings);
+    return { impls: checkedImplementations(), orders: new Map(index.impls), filter: cells, ceilings, chosen, choose };
   }
 
   function complain(error) {

@@ -1,39 +1,26 @@
 // The sections of an architecture's page: rows of one suite shaped for its figures and tables.
 //
-// A view is {impls, orders, filter, workload, series, choose}: the implementations to show, the place of each in the
-// list of all, the part of a name that cells must have, and the choices of the latency section with what changes them.
+// A view is {impls, orders, filter, ceilings, chosen, choose}: the implementations to show, the place of each in the list
+// of all, the part of a name that cells must have, the measured limits of the run's device, and the choices of the
+// latency section by name with what changes them.
 "use strict";
 
 nvfp4bench.sections = (() => {
-  const { element, figures, format, tokens } = nvfp4bench;
+  const { dotPlot, element, timing } = nvfp4bench;
+  const { collator, columns, counted, distinct, groupBy, isMeasured, numeric, putTable } = nvfp4bench.rows;
   const { table, foldedTable } = nvfp4bench.tables;
   const FAILURES = ["wrong", "failed", "crashed", "timeout", "oom"];
-  const collator = new Intl.Collator("en", { numeric: true });
+  const { command, how, impl, number, point, sentence, status, times, tokens, workload } = columns;
 
   const byId = (id) => document.getElementById(id);
-  const distinct = (values) => [...new Set(values)].sort(collator.compare);
-  const commandOf = (row) => `nvfp4bench cell ${row.id}`;
 
-  const number = (key, label, suffix) => ({ key, label, kind: "number", text: (row) => format(row[key], suffix) });
-  const IMPL = { key: "impl", label: "implementation", kind: "id" };
-  const HOW = { key: "how", label: "how", kind: "text" };
-  const STATUS = { key: "status", label: "status", kind: "status" };
-  const SENTENCE = { key: "sentence", label: "reason", kind: "sentence" };
-  const COMMAND = { key: "id", label: "reproduce", kind: "command", text: commandOf };
-  const TIMES = [
-    { key: "series", label: "series", kind: "text" },
-    number("median", "median", "s"),
-    number("q25", "1st quartile", "s"),
-    number("q75", "3rd quartile", "s"),
-    number("minimum", "minimum", "s"),
-    number("samples", "samples"),
-  ];
   const COLUMNS = {
     numerics: [
       { key: "case", label: "case", kind: "id" },
-      IMPL,
+      impl,
       number("error_over_bound", "error / bound"),
       number("relative_l2", "relative L2"),
+      columns.error,
       number("quantisation_relative_l2", "quantisation L2"),
       number("largest_row_error", "worst row"),
       number("lse_error", "LSE error"),
@@ -41,47 +28,34 @@ nvfp4bench.sections = (() => {
       number("cosine", "cosine"),
       number("nan_count", "NaN"),
       number("inf_count", "Inf"),
-      STATUS,
-      HOW,
-      COMMAND,
+      status,
+      how,
+      command,
     ],
     latency: [
-      { key: "workload", label: "workload", kind: "id" },
-      { key: "point", label: "point", kind: "id" },
-      { key: "kv_len", label: "tokens", kind: "number" },
-      IMPL,
-      ...TIMES,
+      workload,
+      point,
+      tokens,
+      impl,
+      ...times,
+      columns.error,
       { key: "clock_mhz", label: "SM MHz", kind: "number" },
-      STATUS,
-      HOW,
-      COMMAND,
+      status,
+      how,
+      command,
     ],
-    host: [
-      { key: "point", label: "point", kind: "id" },
-      { key: "kv_len", label: "tokens", kind: "number" },
-      IMPL,
-      ...TIMES,
-      STATUS,
-      HOW,
-      COMMAND,
-    ],
+    host: [point, tokens, impl, ...times, status, how, command],
   };
 
   /** Draw `suite` into its section from the rows of a run. */
   function show(suite, rows, view) {
     const section = byId(suite);
     const shown = rows.filter((row) => view.impls.includes(row.impl) && row.id.includes(view.filter));
-    DRAWN[suite](shown, view);
-    const measured = shown.filter(isMeasured);
+    DRAWN[suite](shown, view, rows);
     const name = `nvfp4bench-${suite}`;
-    section.querySelector(".rows").replaceChildren(
-      ...(measured.length ? [foldedTable(`Table: ${counted(measured.length, "row")}`, name, COLUMNS[suite], measured)] : []),
-    );
+    putTable(section.querySelector(".rows"), name, COLUMNS[suite], shown.filter(isMeasured));
     section.querySelector(".unmeasured").replaceChildren(...unmeasured(shown.filter((row) => !isMeasured(row)), name));
   }
-
-  const isMeasured = (row) => row.status === "ok" || row.status === "wrong";
-  const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
 
   const DRAWN = {
     numerics(rows, view) {
@@ -90,7 +64,7 @@ nvfp4bench.sections = (() => {
       const points = (key, stroke) => marked.map((row) => ({ ...place(row), value: numeric(row[key]), stroke }));
       const place = (row) => ({ category: row.case, impl: row.impl, how: row.how });
       const bounded = points("error_over_bound", false);
-      figures.dotPlot(byId("numerics-bound"), {
+      dotPlot(byId("numerics-bound"), {
         ...view,
         label: "Kernel error over its bound, by case and implementation.",
         categories: worstFirst(all, bounded),
@@ -99,7 +73,7 @@ nvfp4bench.sections = (() => {
         bound: 1,
       });
       const kernel = points("relative_l2", false);
-      figures.dotPlot(byId("numerics-l2"), {
+      dotPlot(byId("numerics-l2"), {
         ...view,
         label: "Relative L2 error of the kernel and of the quantisation, by case and implementation.",
         categories: worstFirst(all, kernel),
@@ -119,7 +93,7 @@ nvfp4bench.sections = (() => {
         high: row.q75,
         stroke: false,
       }));
-      figures.dotPlot(byId("host-steps"), {
+      dotPlot(byId("host-steps"), {
         ...view,
         label: "Host seconds per step, by problem and implementation.",
         categories: [...new Set(points.map(({ category }) => category))],
@@ -129,65 +103,23 @@ nvfp4bench.sections = (() => {
       });
     },
 
-    latency(rows, view) {
-      const measured = rows.filter(isMeasured);
-      const workload = choose("workload", distinct(rows.map((row) => row.workload)), view, "decode");
-      const series = choose("series", distinct(measured.map((row) => row.series)), view, "latency");
-      const ofWorkload = rows.filter((row) => row.workload === workload && row.kv_len !== null);
-      const drawn = ofWorkload.filter((row) => isMeasured(row) && row.series === series);
-      drawLatency(ofWorkload, drawn, workload, series, view);
+    latency(rows, view, all) {
+      timing.show(rows, view, all);
       byId("latency-matrix").replaceChildren(rows.length ? matrix(rows) : "No cell.");
     },
   };
 
-  function drawLatency(cells, drawn, workload, series, view) {
-    const grid = byId("latency-figures");
-    if (!drawn.length) {
-      grid.replaceChildren(element("p", { className: "empty" }, "No number to draw: see the reasons below."));
-      return;
-    }
-    const kvLens = [...new Set(cells.map((row) => row.kv_len))].sort((a, b) => a - b);
-    const ends = drawn.flatMap((row) => [row.q25, row.q75]).filter((x) => x > 0).map(Math.log10);
-    const range = [Math.min(...ends) - 0.15, Math.max(...ends) + 0.15];
-    const figuresOf = distinct(drawn.map((row) => row.point)).map((point) => {
-      const plot = element("div", { className: "plot", id: `latency-${point}` });
-      const title = element("figcaption", {}, element("strong", {}, point || workload), ` ${workload}, ${series}`);
-      return [point, plot, element("figure", {}, title, plot)];
-    });
-    grid.replaceChildren(...figuresOf.map(([, , figure]) => figure)); // in the page before it is drawn: it has a width then
-    for (const [point, plot] of figuresOf) {
-      const rows = drawn.filter((row) => row.point === point);
-      const label = `${series} of ${workload} at ${point} against cached tokens.`;
-      figures.latency(plot, { ...view, label, rows, kvLens, range });
-    }
-  }
-
-  /** Fill a select with `names`, and return the one that is chosen: the view's, else `preferred`, else the first. */
-  function choose(id, names, view, preferred) {
-    const select = byId(id);
-    select.replaceChildren(...names.map((name) => element("option", { value: name }, name)));
-    select.disabled = names.length < 2;
-    select.onchange = () => view.choose({ [id]: select.value });
-    const chosen = [view[id], preferred, names[0]].find((name) => names.includes(name));
-    select.value = chosen ?? "";
-    return chosen;
-  }
-
   /** Implementations and workloads against points (head dims, presets): what became of the cells there. */
   function matrix(rows) {
     const points = distinct(rows.map((row) => row.point));
-    const columns = [
-      { key: "workload", label: "workload", kind: "id" },
-      IMPL,
-      ...points.map((point) => ({ key: `at ${point}`, label: point, kind: "text" })),
-    ];
+    const heads = [workload, impl, ...points.map((name) => ({ key: `at ${name}`, label: name, kind: "text" }))];
     const groups = groupBy(rows, (row) => [row.workload, row.impl]);
     const lines = groups.map((cells) => ({
       workload: cells[0].workload,
       impl: cells[0].impl,
-      ...Object.fromEntries(points.map((point) => [`at ${point}`, tally(cells.filter((row) => row.point === point))])),
+      ...Object.fromEntries(points.map((name) => [`at ${name}`, tally(cells.filter((row) => row.point === name))])),
     }));
-    return table(columns, lines.sort((a, b) => collator.compare(a.workload, b.workload) || collator.compare(a.impl, b.impl)));
+    return table(heads, lines.sort((a, b) => collator.compare(a.workload, b.workload) || collator.compare(a.impl, b.impl)));
   }
 
   /** "5 ok", "3 ok, 2 failed": cells, not series, counted by status. */
@@ -201,34 +133,26 @@ nvfp4bench.sections = (() => {
   /** Cells without a number, those with the same reason together, failures first; nothing where there are none. */
   function unmeasured(rows, name) {
     if (!rows.length) return [];
+    const shapes = rows.some((row) => row.workload) ? ["workload", "point"] : [];
     const groups = groupBy(rows, (row) => [row.status, row.how, row.sentence]).map((cells) => ({
       ...cells[0],
-      impl: distinct(cells.map((row) => row.impl)).join(", "),
+      ...Object.fromEntries(["impl", ...shapes].map((key) => [key, distinct(cells.map((row) => row[key])).join(", ")])),
       cells: cells.length,
     }));
     groups.sort((a, b) => FAILURES.includes(b.status) - FAILURES.includes(a.status) || b.cells - a.cells);
-    const columns = [STATUS, IMPL, HOW, { key: "cells", label: "cells", kind: "number" }, SENTENCE];
+    const where = shapes.map((key) => ({ key, label: `${key}s`, kind: "list" }));
+    const heads = [status, { ...impl, kind: "list" }, ...where, how, { key: "cells", label: "cells", kind: "number" }, sentence];
     const each = `Each of them: ${counted(rows.length, "cell")}`;
     return [
       element("h3", {}, "Cells without a number"),
-      table(columns, groups),
-      foldedTable(each, `${name}-unmeasured`, [STATUS, IMPL, HOW, SENTENCE, COMMAND], rows),
+      table(heads, groups),
+      foldedTable(each, `${name}-unmeasured`, [status, impl, how, sentence, command], rows),
     ];
   }
 
   /** What failed in a run, each with the command that does it again. */
   function failures(rows) {
-    return table([{ key: "id", label: "cell", kind: "id" }, STATUS, HOW, SENTENCE, COMMAND], rows);
-  }
-
-  function groupBy(items, keyOf) {
-    const groups = new Map();
-    for (const item of items) {
-      const key = JSON.stringify(keyOf(item));
-      if (!groups.has(key)) groups.set(key, []);
-      groups.get(key).push(item);
-    }
-    return [...groups.values()];
+    return table([{ key: "id", label: "cell", kind: "id" }, status, how, sentence, command], rows);
   }
 
   /** Categories by their largest value, falling; those without a number come last. */
@@ -239,8 +163,6 @@ nvfp4bench.sections = (() => {
     }
     return [...categories].sort((a, b) => worst.get(b) - worst.get(a));
   }
-
-  const numeric = (value) => (value === null || value === undefined ? null : value === "inf" ? Infinity : value);
 
   return { show, failures };
 })();

@@ -49,7 +49,7 @@ nvfp4bench.tables = (() => {
 
   /**
    * A table of `rows`. A column is {key, label, kind, text}: `text(row)` is what is shown and row[key] what it sorts by
-   * and what is downloaded; kind is "text", "id", "number", "status", "sentence" or "command".
+   * and what is downloaded; kind is "text", "list", "id", "number", "status", "sentence" or "command".
    */
   function table(columns, rows) {
     const heads = columns.map(({ kind, label }) =>

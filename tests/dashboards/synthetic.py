@@ -34,10 +34,22 @@ CASES = (
     "all-scales-all-codes",
     "exact-zeros",
 )
+CEILINGS = {
+    "copy_bytes_per_s": 4.3e12,
+    "read_bytes_per_s": 4.5e12,
+    "bf16_matmul_flops_per_s": 6.9e14,
+    "empty_graph_1_seconds": 4.6e-6,
+    "empty_graph_2_seconds": 5.4e-6,
+    "cold_over_warm": 1.9,
+}
+READ = max(CEILINGS["copy_bytes_per_s"], CEILINGS["read_bytes_per_s"])
+"""Bytes a second at which the bound reads the cache."""
 KV_LENS = (1024, 4096, 16384, 65536, 131072)
 HEAD_DIMS = (64, 128, 256, 512)
 GAP = "decode/triton/d128/kv16384"
 """The latency cell that crashed; its neighbours have numbers."""
+SAGGING = "prefill/torch-reference-bf16/d512/kv131072"
+"""The latency cell whose SM clock fell."""
 
 
 def run(machine: str, environment: Environment, *, day: int = 1, commit: str = "a") -> Run:
@@ -48,7 +60,7 @@ def run(machine: str, environment: Environment, *, day: int = 1, commit: str = "
         machine=machine,
         started=f"2026-11-{day:02d}T12:00:00Z",
         environment=environment,
-        ceilings={"copy_bytes_per_s": 4.3e12} if environment.driver else {},
+        ceilings=CEILINGS if environment.driver else {},
     )
 
 
@@ -91,22 +103,63 @@ def host(impl: str) -> list[Cell]:
     return cells
 
 
-def latency(impl: str, *, slower: float = 1.0) -> list[Cell]:
+def latency(impl: str, *, slower: float = 1.0, error: float | None = 2e-3, packs: bool = False) -> list[Cell]:
+    """Times are `slower` x (5 us + the bound's time); `error` is the exact relative L2; `packs` converts the cache first."""
     cells = []
-    for workload, cost in {"decode": 1.0, "prefill": 400.0}.items():
+    for workload in ("decode", "prefill"):
         for head_dim in HEAD_DIMS:
             for kv_len in KV_LENS:
                 cell_id = f"{workload}/{impl}/d{head_dim}/kv{kv_len}"
                 if cell_id == GAP:
                     cells.append(without_number(cell_id, "crashed", "the process died by SIGSEGV."))
-                    continue
-                middle = slower * cost * (5e-6 + head_dim * kv_len * 1.2e-12)
-                samples = tuple(middle * (1 + 0.01 * (sample - 10)) for sample in range(21))
-                series = {"latency": samples, "call": tuple(8e-6 + x for x in samples)}
-                cells.append(
-                    Cell(id=cell_id, suite="latency", how="gpu", status="ok", series=series, clocks=(1980,) * 20 + (1965,))
-                )
+                else:
+                    cells.append(timed(cell_id, work(workload, head_dim, kv_len, packs=packs), slower, error, packs=packs))
     return cells
+
+
+def work(workload: str, head_dim: int, kv_len: int, *, packs: bool = False) -> dict[str, int]:
+    """32 query heads on 8 KV heads and one query token, or 16 heads and a causal square."""
+    decode = workload == "decode"
+    elements = 2 * (8 if decode else 16) * kv_len * head_dim
+    return {
+        "flops": 4 * 32 * kv_len * head_dim if decode else 2 * 16 * kv_len * (kv_len + 1) * head_dim,
+        "nvfp4_bytes": elements * 9 // 16,
+        "cache_bytes": elements * 2 if packs else elements * 9 // 16,
+        "workspace_bytes": 1 << 20,
+    }
+
+
+def timed(cell_id: str, todo: dict[str, int], slower: float, error: float | None, *, packs: bool) -> Cell:
+    bound = max(todo["flops"] / CEILINGS["bf16_matmul_flops_per_s"], todo["nvfp4_bytes"] / READ)
+    samples = tuple(slower * (5e-6 + bound) * (1 + 0.01 * (sample - 10)) for sample in range(21))
+    series = {"latency": samples, "eager": tuple(4e-6 + x for x in samples), "host": tuple(1.1e-5 + 0 * x for x in samples)}
+    if packs:
+        series["pack"] = tuple(3.0 * x for x in samples)
+        series["total"] = tuple(4e-6 + 4.0 * x for x in samples)  # launched one by one, so slower than both parts
+    clocks = (1980,) * 20 + (1965,) if cell_id != SAGGING else (1980,) * 5 + (1755,) * 16
+    return Cell(
+        id=cell_id,
+        suite="latency",
+        how="gpu",
+        status="ok",
+        series=series,
+        clocks={"latency": clocks, "eager": (1980,) * 21},
+        numerics=None if error is None else exactly(error),
+        cache_layout="bfloat16 dense" if packs else "nvfp4",
+        work=todo,
+    )
+
+
+def exactly(error: float) -> Numerics:
+    return Numerics(
+        error_over_bound=0.4,
+        relative_l2=error / 2,
+        largest_row_error=error,
+        magnitude_ratio=1.0,
+        lse_error=1e-6,
+        cosine=1.0,
+        exact_relative_l2=error,
+    )
 
 
 def without_number(cell_id: str, status: str, sentence: str, *, suite: str = "latency", how: str = "gpu") -> Cell:
@@ -134,7 +187,8 @@ def everything(results: Path) -> Path:
     cpu += [*refused("torch-reference-bf16", no_gpu), *refused("triton", no_gpu)]
     write(results, run("cpu-x86_64", CPU), cpu)
 
-    gpu = [*latency("a4q"), *latency("triton", slower=1.9), *latency("torch-reference-bf16", slower=40)]
+    gpu = [*latency("a4q", error=0.07), *latency("triton", slower=1.9)]
+    gpu += latency("torch-reference-bf16", slower=1.2, error=4e-3, packs=True)
     gpu += refused("sdpa", "sdpa reads no NVFP4 cache on sm_90a.")
     gpu += [*numerics("triton", "gpu"), *numerics("a4q", "gpu", worse=0.6)]
     write(results, run("nvidia-h200", H200, day=3, commit="b"), gpu)

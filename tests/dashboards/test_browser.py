@@ -17,14 +17,15 @@ def test_a_cpu_page_draws_its_figures_and_no_latency(look: Look) -> None:
         "cpu.html",
         """return {
           plots: [...document.querySelectorAll(".js-plotly-plot")].map((plot) => plot.id),
-          latency: document.getElementById("latency-figures").textContent,
+          latency: document.getElementById("latency-empty").checkVisibility(),
+          drawn: document.getElementById("latency-drawn").checkVisibility(),
           matrix: document.getElementById("latency-matrix").textContent,
           reasons: document.querySelector("#latency .unmeasured").textContent,
           trouble: document.getElementById("trouble").hidden,
         };""",
     )
     assert seen["plots"] == ["numerics-bound", "numerics-l2", "host-steps"]
-    assert "No number to draw" in seen["latency"]
+    assert (seen["latency"], seen["drawn"]) == (True, False)
     assert "5 unsupported" in seen["matrix"]
     assert "latency is measured on a GPU" in seen["reasons"]
     assert seen["trouble"] is True
@@ -33,7 +34,7 @@ def test_a_cpu_page_draws_its_figures_and_no_latency(look: Look) -> None:
 def test_a_missing_cell_is_a_gap_in_its_line(look: Look, site: Path) -> None:
     lines = look(
         "sm_90a.html",
-        """return document.getElementById("latency-d128").data.map(({ name, x, y, connectgaps }) =>
+        """return document.getElementById("latency-context").data.map(({ name, x, y, connectgaps }) =>
              ({ name, x, y, connectgaps }));""",
         fragment=f"#run={key_of(site, 'nvidia-h200')}",
     )
@@ -43,6 +44,9 @@ def test_a_missing_cell_is_a_gap_in_its_line(look: Look, site: Path) -> None:
     assert [value is None for value in triton["y"]] == [kv_len == 16384 for kv_len in KV_LENS]
     assert None not in a4q["y"]
     assert triton["connectgaps"] is False
+    band = next(line for line in lines if line["name"] == "triton quartiles")
+    outlines = "".join("|" if x is None else f" {x}" for x in band["x"])
+    assert outlines == " 1024 4096 4096 1024| 65536 131072 131072 65536|"
 
 
 def test_hostile_text_stays_text(look: Look, tmp_path: Path) -> None:

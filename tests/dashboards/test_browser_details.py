@@ -13,16 +13,6 @@ from tests.dashboards.synthetic import CASES
 pytestmark = [needs_chromium, pytest.mark.slow]
 
 
-def test_both_axes_of_latency_are_logarithmic_and_shared(look: Look, site: Path) -> None:
-    axes = look(
-        "sm_90a.html",
-        """return [...document.querySelectorAll("#latency .js-plotly-plot")].map(({ layout }) =>
-             [layout.xaxis.type, layout.yaxis.type, JSON.stringify(layout.yaxis.range)]);""",
-        fragment=f"#run={key_of(site, 'nvidia-h200')}",
-    )
-    assert len(axes) == 4 and {tuple(axis) for axis in axes} == {("log", "log", axes[0][2])}
-
-
 def test_the_address_says_what_is_shown(look: Look, site: Path) -> None:
     older = key_of(site, "nvidia-h200", 1)
     seen = look(
@@ -33,15 +23,18 @@ def test_the_address_says_what_is_shown(look: Look, site: Path) -> None:
           workload: document.getElementById("workload").value,
           series: document.getElementById("series").value,
           checked: [...document.querySelectorAll("#impls input:checked")].map((box) => box.value),
-          lines: document.getElementById("latency-d64").data.map(({ name }) => name),
-          label: document.getElementById("latency-d64").getAttribute("aria-label"),
+          budget: document.getElementById("budget").value,
+          tokens: document.getElementById("kv").value,
+          lines: document.getElementById("latency-context").data
+            .filter(({ mode }) => mode === "lines+markers").map(({ name }) => name),
+          label: document.getElementById("latency-context").getAttribute("aria-label"),
         };""",
-        fragment=f"#run={older}&impl=triton&workload=prefill&series=call",
+        fragment=f"#run={older}&impl=triton&workload=prefill&point=d64&series=eager&budget=0.01&kv=4096",
     )
     assert (seen["run"], seen["machine"]) == (older, "nvidia-h200")
-    assert (seen["workload"], seen["series"]) == ("prefill", "call")
+    assert (seen["workload"], seen["series"], seen["budget"], seen["tokens"]) == ("prefill", "eager", "0.01", "4096")
     assert seen["checked"] == seen["lines"] == ["triton"]
-    assert "call of prefill at d64" in seen["label"]
+    assert "eager of prefill at d64" in seen["label"]
 
 
 def test_a_choice_goes_into_the_address_and_changes_the_figure(look: Look) -> None:
@@ -54,6 +47,21 @@ def test_a_choice_goes_into_the_address_and_changes_the_figure(look: Look) -> No
            return new URLSearchParams(location.hash.slice(1)).toString();""",
     )
     assert seen == "impl=torch-reference-bf16&cells=causal"
+
+
+def test_a_choice_by_keyboard_keeps_its_place(look: Look) -> None:
+    """What is chosen redraws the page; the focus must not be thrown back to its start."""
+    seen = look(
+        "sm_90a.html",
+        """const place = (one) => { one.focus(); one.click?.(); return document.activeElement === one; };
+           const box = place(document.querySelector("#impls input"));
+           const budget = document.getElementById("budget");
+           budget.focus();
+           budget.value = "0.01";
+           budget.dispatchEvent(new Event("change"));
+           return [box, document.activeElement === budget];""",
+    )
+    assert seen == [True, True]
 
 
 def test_the_filter_leaves_the_cells_it_names(look: Look) -> None:

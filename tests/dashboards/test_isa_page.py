@@ -18,7 +18,7 @@ from impls.isa.catalogue import catalogue, program
 from impls.isa.divide import ASPECTS, NOT_SHOWN, verdict
 from impls.isa.result import Cell, Probe, Refusal, committed, load_committed
 from tests.dashboards.browser import Look, needs_chromium
-from tests.dashboards.test_site import HOSTILE, data, text_of
+from tests.dashboards.test_site import HOSTILE, data, rows, text_of
 
 NVFP4_MMA = "mma.sync/mxf4nvf4/m16n8k64/scale_vec::4X/ue4m3/f32"
 NVFP4_TCGEN05 = "tcgen05.mma/block-scaled/cta_group::1/mxf4nvf4/shared/-/block16"
@@ -134,13 +134,12 @@ def test_what_changed_between_releases_is_counted_and_listed() -> None:
     before = small("9.9", _1=Cell(Refusal("target", "not yet.")), _2=Cell(None, {"HMMA": 2}))
     after = replace(small("9.10", _2=Cell(None, {"QMMA": 1})), targets=("sm_100a",))
     files = build([], [], "", [after, before])
-    packed: dict[str, Any] = data(files, "isa-9.9-9.10")  # type: ignore[assignment]
-    rows = [dict(zip(packed["columns"], values, strict=True)) for values in packed["rows"]]
-    assert [(row["change"], row["program"], row["targets"], row["cells"]) for row in rows] == [
+    changed = rows(files, "isa-9.9-9.10")
+    assert [(row["change"], row["program"], row["targets"], row["cells"]) for row in changed] == [
         ("gained", NVFP4_TCGEN05, "sm_100a", 1),
         ("native", FP8_MMA, "sm_100a", 1),
     ]
-    assert "not yet." in rows[0]["was"] and "UTCOMMA" in rows[0]["is"]
+    assert "not yet." in changed[0]["was"] and "UTCOMMA" in changed[0]["is"]
     text = " ".join(text_of(files["isa.html"]).split())
     assert (
         "9.9 to 9.10" in text and "1 gained, 0 lost, 1 native, 0 emulated" in text and "0 reason. Only 9.9 has sm_120a." in text

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from benchmarks.records import Cell, Numerics
 from dashboards.rows import numerics_rows, sentence, timing_rows
-from dashboards.scripts import script
+from dashboards.scripts import packed, script
 from tests.dashboards.synthetic import without_number
 
 
@@ -32,6 +33,33 @@ def test_order_statistics_are_the_inclusive_quartiles() -> None:
 def test_one_sample_is_its_own_quartiles() -> None:
     (row,) = timing_rows([timed((2e-6,))])
     assert (row["q25"], row["median"], row["q75"]) == (2e-6, 2e-6, 2e-6)
+
+
+def test_the_clock_is_its_median_and_its_ends() -> None:
+    cell = replace(timed((1.0, 1.0, 1.0), eager=(2.0,)), clocks={"latency": (1980, 1700, 1965)})
+    with_clock, without = timing_rows([cell])
+    assert [with_clock[f"clock{which}_mhz"] for which in ("", "_low", "_high")] == [1965, 1700, 1980]
+    assert not [name for name in without if name.startswith("clock")]
+
+
+def test_each_series_says_what_a_call_does_takes_and_loses() -> None:
+    work = {"flops": 10**15, "nvfp4_bytes": 9, "cache_bytes": 32, "workspace_bytes": 5}
+    numerics = errors(exact_relative_l2=0.0123456789).numerics
+    cell = replace(timed((1.0,), eager=(2.0,)), work=work, numerics=numerics, cache_layout="bfloat16 dense")
+    for row in timing_rows([cell]):
+        assert (row["flops"], row["nvfp4_bytes"], row["cache_bytes"]) == (10**15, 9, 32)
+        assert (row["cache_layout"], row["exact_relative_l2"]) == ("bfloat16 dense", 0.0123457)
+
+
+def test_an_unknown_error_or_amount_is_null_not_zero() -> None:
+    (row,) = timing_rows([timed((1.0,))])
+    assert row["exact_relative_l2"] is row["flops"] is row["nvfp4_bytes"] is None
+
+
+def test_a_measured_cell_that_breaks_its_bound_is_wrong_in_every_series() -> None:
+    wrong = errors(error_over_bound=3.0, verdict="the error is 3 x its bound.").numerics
+    rows = timing_rows([replace(timed((1.0,), eager=(2.0,)), numerics=wrong)])
+    assert [(row["status"], row["sentence"]) for row in rows] == [("wrong", "the error is 3 x its bound.")] * 2
 
 
 def test_series_are_rows_of_their_own() -> None:
@@ -65,6 +93,15 @@ def test_an_infinite_error_survives_json() -> None:
 def test_an_unknown_quantisation_error_is_null_not_zero() -> None:
     (row,) = numerics_rows([errors()])
     assert row["quantisation_relative_l2"] is None
+
+
+def test_packed_rows_have_each_text_once() -> None:
+    rows = [{"id": "a", "value": 1.5, "why": None}, {"id": "b", "value": "inf"}, {"id": "a", "value": None, "why": "x"}]
+    assert packed(rows) == {
+        "columns": ["id", "value", "why"],
+        "texts": [["a", "b"], None, ["x"]],
+        "rows": [[0, 1.5, None], [1, "inf", None], [0, None, 0]],
+    }
 
 
 def test_text_cannot_end_the_script_it_is_in() -> None:

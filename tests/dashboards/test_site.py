@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 from benchmarks.journal import read_results
 from benchmarks.records import Cell
 from dashboards.site import ArchRun, build, split_by_arch
 from impls.arch import find
-from tests.dashboards.synthetic import CPU, H200, KV_LENS, latency, numerics, run, without_number, write
+from tests.dashboards.synthetic import CEILINGS, CPU, H200, KV_LENS, latency, numerics, run, without_number, write
 
 HOSTILE = """</script><script>document.title="owned"</script><img src=x onerror=alert(1)>"'&"""
 
@@ -37,8 +38,15 @@ def data(files: dict[str, bytes], name: str) -> object:
 
 def rows(files: dict[str, bytes], name: str) -> list[dict[str, object]]:
     """The rows of the data file `name`, as objects."""
-    packed: dict[str, list[list[object]]] = data(files, name)  # type: ignore[assignment]
-    return [dict(zip(packed["columns"], values, strict=True)) for values in packed["rows"]]  # type: ignore[arg-type]
+    packed: Any = data(files, name)
+    texts = dict(zip(packed["columns"], packed["texts"], strict=True))
+    return [
+        {
+            column: texts[column][value] if texts[column] is not None and value is not None else value
+            for column, value in zip(packed["columns"], values, strict=True)
+        }
+        for values in packed["rows"]
+    ]
 
 
 def text_of(page: bytes) -> str:
@@ -180,16 +188,23 @@ def test_suites_with_numbers_come_first(results: Path) -> None:
 
 
 def test_a_page_and_what_it_loads_stay_below_a_megabyte() -> None:
-    """Eight implementations, each with 225 latency cells of two series and 120 cases; plotly.js is apart and shared."""
-    names = [f"implementation-{order}" for order in range(8)]
+    """Ten implementations, each with 90 latency cells of five series and 90 cases; plotly.js is apart and shared."""
+    names = [f"implementation-{order}" for order in range(10)]
     workloads = [f"extend-q{order}" for order in range(9)]
     cells: list[Cell] = []
     for name in names:
-        for cell in latency(name)[:25]:
+        for cell in latency(name, packs=True)[:10]:
             cells += [replace(cell, id="/".join([workload, *cell.id.split("/")[1:]])) for workload in workloads]
         cells += [
-            replace(numerics(name, "gpu")[0], id=f"numerics/{name}/some-long-name-of-a-case-{case}") for case in range(120)
+            replace(numerics(name, "gpu")[0], id=f"numerics/{name}/some-long-name-of-a-case-{case}") for case in range(90)
         ]
     runs = [ArchRun("some-key", run("nvidia-h200", H200), find("sm_90a"), tuple(cells))]
     files = build(runs, [], plotly="")
     assert sum(map(len, files.values())) < 1_000_000
+
+
+def test_the_measured_ceilings_are_handed_to_the_page(results: Path) -> None:
+    by_machine = {one["machine"]: dict(one["ceilings"]) for one in data(pages(results), "sm_90a")["runs"]}  # type: ignore[index]
+    assert by_machine["nvidia-h200"] == CEILINGS
+    (cpu,) = data(pages(results), "cpu")["runs"]  # type: ignore[index]
+    assert cpu["ceilings"] == []
