@@ -111,6 +111,83 @@ def _locate(entries, needed, pages, page_stride, PAGE_SIZE: tl.constexpr, TOKENS
 
 
 @triton.jit
+def _lines_of_tokens(
+    v_codes,
+    v_codes_page_stride,
+    v_scales,
+    v_scales_page_stride,
+    key,
+    begin,
+    end,
+    pages,
+    block_table_page_stride,
+    PAGE_SIZE: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """(codes [N / 2], whether needed, scales [N / 16], whether needed): addresses on a line of V of BLOCK_N tokens from `key`.
+
+    A block of 16 tokens is a scale and 8 bytes of codes, stored whole; p is 0 for those of its tokens that are not seen. Its
+    bytes are masked as one, and called a run of 8, so that one thread loads them and two or more share a line. Where threads
+    run across lines (Triton 3.6.0), or one holds a whole line (3.6.0, 3.7.1, 3.9.0), the transposed tile does not compile for
+    a warp group: "Illegal shared layout".
+    """
+    byte = key // 2 + tl.arange(0, BLOCK_N // 2)
+    byte_needed = (byte // 8 * 16 + 15 >= begin) & (byte // 8 * 16 < end)
+    page, slot = _locate(byte, byte_needed, pages, block_table_page_stride, PAGE_SIZE, 2)
+    codes = v_codes + tl.max_contiguous(page * v_codes_page_stride + slot, 8)
+    block = key // 16 + tl.arange(0, BLOCK_N // 16)
+    block_needed = (block * 16 + 15 >= begin) & (block * 16 < end)
+    page, slot = _locate(block, block_needed, pages, block_table_page_stride, PAGE_SIZE, 16)
+    scales = v_scales + page * v_scales_page_stride + slot
+    return codes, byte_needed, scales, block_needed
+
+
+@triton.jit
+def _key_range(
+    row_tile,
+    query,
+    tokens,
+    q_len,
+    window,
+    split,
+    splits,
+    GROUP: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """(first, last, begin, end, every_row_to, start, stop) of a row tile whose rows are of the queries `query` [M].
+
+    Keys that a row sees: first <= key <= last [M]. Keys that any row of the tile sees: begin <= key < end. Without a window
+    all rows see the keys before every_row_to. The share of this split: start <= key < stop.
+    """
+    first_query = row_tile * BLOCK_M // GROUP
+    last_query = (tl.minimum((row_tile + 1) * BLOCK_M, q_len * GROUP) - 1) // GROUP
+    if CAUSAL:
+        last = query + (tokens - q_len)
+        first_last = first_query + (tokens - q_len)
+        end = tl.maximum(last_query + (tokens - q_len) + 1, 0)
+    else:
+        last = query * 0 + (tokens - 1)
+        first_last = tokens - 1
+        end = tokens
+    if WINDOWED:
+        first = last + 1 - window
+        begin = tl.maximum(first_last + 1 - window, 0)
+    else:
+        first = last
+        begin = 0
+
+    first_tile = begin // BLOCK_N
+    tiles = tl.cdiv(end, BLOCK_N) - first_tile
+    tiles_each = tl.cdiv(tiles, splits)
+    start = (first_tile + split * tiles_each) * BLOCK_N
+    stop = tl.minimum(start + tiles_each * BLOCK_N, end)
+    return first, last, begin, end, first_last + 1, start, stop
+
+
+@triton.jit
 def _of_key(x, KEYS_FIRST: tl.constexpr):
     """[N] as it is broadcast over the scores."""
     return x[:, None] if KEYS_FIRST else x[None, :]
@@ -211,18 +288,19 @@ def _walk(
         acc_even *= _of_row(keep, KEYS_FIRST)
         acc_odd *= _of_row(keep, KEYS_FIRST)
         if V_ALONG_TOKENS:
-            # A block of 16 tokens is a scale and 8 bytes of codes, stored whole; p is 0 for those of its tokens that are not
-            # seen. Its bytes are masked as one, and called a run of 8, so that one thread loads them and two or more share
-            # a line. Where threads run across lines (Triton 3.6.0), or one holds a whole line (3.6.0, 3.7.1, 3.9.0), the
-            # transposed tile does not compile for a warp group: "Illegal shared layout".
-            byte = key // 2 + tl.arange(0, BLOCK_N // 2)
-            byte_needed = (byte // 8 * 16 + 15 >= begin) & (byte // 8 * 16 < end)
-            page, slot = _locate(byte, byte_needed, pages, block_table_page_stride, PAGE_SIZE, 2)
-            codes = v_codes + tl.max_contiguous(page * v_codes_page_stride + slot, 8)
-            block = key // 16 + tl.arange(0, BLOCK_N // 16)
-            block_needed = (block * 16 + 15 >= begin) & (block * 16 < end)
-            page, slot = _locate(block, block_needed, pages, block_table_page_stride, PAGE_SIZE, 16)
-            scales = v_scales + page * v_scales_page_stride + slot
+            codes, byte_needed, scales, block_needed = _lines_of_tokens(
+                v_codes,
+                v_codes_page_stride,
+                v_scales,
+                v_scales_page_stride,
+                key,
+                begin,
+                end,
+                pages,
+                block_table_page_stride,
+                PAGE_SIZE,
+                BLOCK_N,
+            )
             v = dequantize(
                 _load_columns(codes, byte_needed, v_codes_line_stride, 0, 2, V_WIDTH, DV // 2),
                 _load_columns(scales, block_needed, v_scales_line_stride, 0, 2, V_WIDTH, DV // 2),
@@ -329,34 +407,14 @@ def attend(
     query = rows // GROUP
     head = kv_head * GROUP + rows % GROUP
 
-    # Keys that a row sees: first <= key <= last. Keys that any row of the tile sees: begin <= key < end.
-    first_query = row_tile * BLOCK_M // GROUP
-    last_query = (tl.minimum((row_tile + 1) * BLOCK_M, q_len * GROUP) - 1) // GROUP
-    if CAUSAL:
-        last = query + (tokens - q_len)
-        first_last = first_query + (tokens - q_len)
-        end = tl.maximum(last_query + (tokens - q_len) + 1, 0)
-    else:
-        last = query * 0 + (tokens - 1)
-        first_last = tokens - 1
-        end = tokens
-    if WINDOWED:
-        first = last + 1 - window
-        begin = tl.maximum(first_last + 1 - window, 0)
-    else:
-        first = last
-        begin = 0
-
-    first_tile = begin // BLOCK_N
-    tiles = tl.cdiv(end, BLOCK_N) - first_tile
-    tiles_each = tl.cdiv(tiles, splits)
-    start = (first_tile + split * tiles_each) * BLOCK_N
-    stop = tl.minimum(start + tiles_each * BLOCK_N, end)
+    first, last, begin, end, every_row_to, start, stop = _key_range(
+        row_tile, query, tokens, q_len, window, split, splits, GROUP, CAUSAL, WINDOWED, BLOCK_M, BLOCK_N
+    )
     # Whole tiles that every row sees come first, and need no mask.
     if WINDOWED:
         masked_from = start
     else:
-        masked_from = tl.maximum(start, tl.minimum((first_last + 1) // BLOCK_N * BLOCK_N, stop // BLOCK_N * BLOCK_N))
+        masked_from = tl.maximum(start, tl.minimum(every_row_to // BLOCK_N * BLOCK_N, stop // BLOCK_N * BLOCK_N))
 
     batch_64 = batch.to(tl.int64)
     head_64 = head.to(tl.int64)
@@ -389,7 +447,7 @@ def attend(
     else:
         acc_even = tl.zeros([BLOCK_M, DV // 2], tl.float32)
     acc_odd = acc_even
-    if not WINDOWED:
+    for MASKED in tl.static_range(1 if WINDOWED else 0, 2):  # whole tiles first, where there can be any
         acc_even, acc_odd, top, total = _walk(
             acc_even,
             acc_odd,
@@ -398,8 +456,8 @@ def attend(
             q_even,
             q_odd,
             score_scale,
-            start,
-            masked_from,
+            masked_from if MASKED else start,
+            stop if MASKED else masked_from,
             begin,
             end,
             first,
@@ -418,7 +476,7 @@ def attend(
             v_scales_line_stride,
             pages,
             block_table_page_stride,
-            False,
+            MASKED,
             WINDOWED,
             HEAD_DIM,
             V_WIDTH,
@@ -434,50 +492,6 @@ def attend(
             V_SCALE_WORDS,
             KEYS_FIRST,
         )
-    acc_even, acc_odd, top, total = _walk(
-        acc_even,
-        acc_odd,
-        top,
-        total,
-        q_even,
-        q_odd,
-        score_scale,
-        masked_from,
-        stop,
-        begin,
-        end,
-        first,
-        last,
-        k_codes,
-        k_codes_page_stride,
-        k_codes_token_stride,
-        k_scales,
-        k_scales_page_stride,
-        k_scales_token_stride,
-        v_codes,
-        v_codes_page_stride,
-        v_codes_line_stride,
-        v_scales,
-        v_scales_page_stride,
-        v_scales_line_stride,
-        pages,
-        block_table_page_stride,
-        True,
-        WINDOWED,
-        HEAD_DIM,
-        V_WIDTH,
-        PAGE_SIZE,
-        V_ALONG_TOKENS,
-        BLOCK_N,
-        D,
-        DV,
-        DTYPE,
-        HAS_E4M3,
-        K_IN_PLACE,
-        K_SCALE_WORDS,
-        V_SCALE_WORDS,
-        KEYS_FIRST,
-    )
 
     empty = total == 0.0
     divisor = tl.where(empty, 1.0, total)

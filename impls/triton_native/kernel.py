@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from impls.triton.dequantize import INTERPRETED, UNIT, dequantize, rounded
-from impls.triton.kernels import LN_2, P_BIAS, _load_columns, _load_rows, _locate
+from impls.triton.kernels import LN_2, P_BIAS, _key_range, _lines_of_tokens, _load_columns, _load_rows, _locate
 from impls.triton.quantize_kernels import as_float
 from impls.triton.rounding import default_global_scale, magnitude_bits, round_blocks
 
@@ -136,28 +136,9 @@ def attend(
     query = rows // GROUP
     head = kv_head * GROUP + rows % GROUP
 
-    # Keys that a row sees: first <= key <= last. Keys that any row of the tile sees: begin <= key < end.
-    first_query = row_tile * BLOCK_M // GROUP
-    last_query = (tl.minimum((row_tile + 1) * BLOCK_M, q_len * GROUP) - 1) // GROUP
-    if CAUSAL:
-        last = query + (tokens - q_len)
-        first_last = first_query + (tokens - q_len)
-        end = tl.maximum(last_query + (tokens - q_len) + 1, 0)
-    else:
-        last = query * 0 + (tokens - 1)
-        first_last = tokens - 1
-        end = tokens
-    if WINDOWED:
-        first = last + 1 - window
-        begin = tl.maximum(first_last + 1 - window, 0)
-    else:
-        begin = 0
-
-    first_tile = begin // BLOCK_N
-    tiles = tl.cdiv(end, BLOCK_N) - first_tile
-    tiles_each = tl.cdiv(tiles, splits)
-    start = (first_tile + split * tiles_each) * BLOCK_N
-    stop = tl.minimum(start + tiles_each * BLOCK_N, end)
+    first, last, begin, end, _, start, stop = _key_range(
+        row_tile, query, tokens, q_len, window, split, splits, GROUP, CAUSAL, WINDOWED, BLOCK_M, BLOCK_N
+    )
 
     batch_64 = batch.to(tl.int64)
     head_64 = head.to(tl.int64)
@@ -202,18 +183,19 @@ def attend(
         top = new_top
 
         if V_ALONG_TOKENS:
-            # A block of 16 tokens is a scale and 8 bytes of codes, stored whole; p is 0 for those of its tokens that are not
-            # seen. Its bytes are masked as one, and called a run of 8, so that one thread loads them and two or more share
-            # a line. Where threads run across lines (Triton 3.6.0), or one holds a whole line (3.6.0, 3.7.1, 3.9.0), the
-            # transposed tile does not compile for a warp group: "Illegal shared layout".
-            byte = key // 2 + tl.arange(0, BLOCK_N // 2)
-            byte_needed = (byte // 8 * 16 + 15 >= begin) & (byte // 8 * 16 < end)
-            page, slot = _locate(byte, byte_needed, pages, block_table_page_stride, PAGE_SIZE, 2)
-            codes = v_codes + tl.max_contiguous(page * v_codes_page_stride + slot, 8)
-            block = key // 16 + tl.arange(0, BLOCK_N // 16)
-            block_needed = (block * 16 + 15 >= begin) & (block * 16 < end)
-            page, slot = _locate(block, block_needed, pages, block_table_page_stride, PAGE_SIZE, 16)
-            scales = v_scales + page * v_scales_page_stride + slot
+            codes, byte_needed, scales, block_needed = _lines_of_tokens(
+                v_codes,
+                v_codes_page_stride,
+                v_scales,
+                v_scales_page_stride,
+                key,
+                begin,
+                end,
+                pages,
+                block_table_page_stride,
+                PAGE_SIZE,
+                BLOCK_N,
+            )
             v_tile = dequantize(
                 _load_columns(codes, byte_needed, v_codes_line_stride, 0, 1, V_HEAD_DIM, DV),
                 _load_columns(scales, block_needed, v_scales_line_stride, 0, 1, V_HEAD_DIM, DV),
