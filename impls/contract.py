@@ -300,6 +300,10 @@ class Implementation(ABC):
     def plan(self, problem: Problem, arch: Arch) -> Plan:
         """Prepare `problem`. Called only where `why_not` is None."""
 
+    def using(self, inner: str) -> Implementation:
+        """The same way with the implementation called `inner` inside. Raises ValueError where none can be."""
+        raise ValueError(f"{self.name} has no other implementation inside, so {self.name}:{inner} means nothing.")
+
     def rounds(self, problem: Problem) -> Rounds:
         """What it rounds beyond the exact operation on the dequantised values."""
         return {}

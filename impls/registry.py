@@ -14,8 +14,10 @@ from impls.arch import Arch, find
 from impls.contract import Implementation, Plan, Problem, Unsupported
 
 ENTRY_POINT_GROUP = "nvfp4_attention.implementations"
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,63}")
-"""What an implementation may be called: names are parts of cell ids, options, file names and asv's class names."""
+_WORD = "[A-Za-z][A-Za-z0-9_.+-]{0,63}"
+NAME = re.compile(f"{_WORD}(:{_WORD})?")
+"""What an implementation may be called: names are parts of cell ids, options and asv's class names. Behind a colon stands the
+implementation inside another: dual-chunk:triton."""
 
 BUILT_IN = {
     "torch-reference-bf16": "impls.torch_reference:TorchReference",
@@ -59,13 +61,20 @@ def names() -> list[str]:
 
 
 def implementation(name: str) -> Implementation:
-    """The implementation called `name`, or the one at `path/to/file.py:Class`. Raises ValueError if there is none."""
+    """The implementation called `name`, or the one at `path/to/file.py:Class`.
+
+    `outer:inner` is outer with inner inside, also where that pair is not listed. Raises ValueError if there is none.
+    """
     found = implementations()
     if isinstance(name, str) and ".py:" in name:
         outside = _load(name)
         if outside.name in found:
             raise ValueError(f"the implementation at {name} calls itself {outside.name!r}, which is taken; rename it.")
         return outside
+    if isinstance(name, str) and name not in found:
+        outer, _, inner = name.partition(":")
+        if inner and outer in found:
+            return found[outer].using(inner)
     if not isinstance(name, str) or name not in found:
         raise ValueError(
             f"unknown implementation {name!r}; there are {', '.join(found)}, or name one as path/to/file.py:Class."
@@ -108,7 +117,7 @@ def _load(place: str) -> Implementation:
     if not (hasattr(made, "name") and hasattr(made, "summary")):
         raise ValueError(f"cannot load implementation {place}: {attribute} has no name or no summary.")
     if not (isinstance(made.name, str) and NAME.fullmatch(made.name)):
-        allowed = "a letter, then at most 63 letters, digits and any of _ . + -"
+        allowed = "a letter, then at most 63 letters, digits and any of _ . + -, and perhaps a colon and another such word"
         raise ValueError(f"cannot load implementation {place}: it calls itself {made.name!r:.80}, and a name is {allowed}.")
     return made
 

@@ -101,6 +101,13 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     assert str(caught.value).endswith(", or name one as path/to/file.py:Class.")
 
 
+def test_an_implementation_that_holds_no_other_refuses_one_inside() -> None:
+    with pytest.raises(ValueError, match=r"^triton has no other implementation inside, so triton:sdpa-flash means nothing\.$"):
+        implementation("triton:sdpa-flash")
+    with pytest.raises(ValueError, match=r"^unknown implementation 'a5q:triton'; there are"):
+        implementation("a5q:triton")
+
+
 # --- a file -----------------------------------------------------------------------------------------------------------
 
 
@@ -153,7 +160,7 @@ def test_a_file_that_cannot_be_loaded(file: Path, place: str, why: str) -> None:
     assert str(caught.value) == f"cannot load implementation {place}: {why}"
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a b", "a,b", "..", "4bit", "ünï", "<b>", "a\\nb", "x" * 65])
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "a,b", "..", "4bit", "ünï", "<b>", "a\\nb", "x" * 65, "a:", ":a", "a:b:c"])
 def test_a_name_that_could_be_no_part_of_a_cell_id_is_refused(file: Path, name: str) -> None:
     file.write_text(SOURCE.format(name=name))
     with pytest.raises(ValueError, match=r"it calls itself '.*', and a name is a letter, then at most 63 letters, digits"):
