@@ -23,10 +23,10 @@ HOST_PATH = re.compile(r"(?<![\w.:/*?\]-])/[\w.+@-]+/[\w.+@/-]+")
 
 
 def faults(results: Path, source: str) -> list[str]:
-    """A sentence for everything that keeps the results from being published. Raises JournalError without the folder."""
+    """A sentence for everything that keeps the results from being published. Raises JournalError where there are none."""
     journals, found = read_results(results)
     if not journals and not found:
-        found.append(f"there are no results in {results}; `nvfp4bench run` makes some.")
+        raise JournalError(f"there are no results in {results}; `nvfp4bench run` makes some.")
     impls, clashes = handed_to_asv(journals)
     found += clashes
     for journal in journals:

@@ -21,13 +21,13 @@ from typing import Any
 import impls.worker
 from benchmarks.cells import CellSpec
 from benchmarks.journal import JournalWriter
-from benchmarks.measure_host import sample_count
 from benchmarks.outcome import cell_of, failure_of, without_number
 from benchmarks.preparing import prepare
 from benchmarks.records import Cell
 from benchmarks.source import ROOT
-from benchmarks.together import ADD_CALLS, FEW, Together
+from benchmarks.together import ADD_CALLS, Together, samples_of
 from benchmarks.work import predicted_call, predicted_pack
+from impls.registry import BUILT_IN, why_not
 from impls.worker import Worker
 
 LATENCY_FUNCTION = "benchmarks.latency:serve"
@@ -61,10 +61,12 @@ def predicted_seconds(spec: CellSpec, place: Place) -> float:
         if place.no_gpu:
             return 0.0
         problem = spec.workload.problem(**spec.parameters)
+        if spec.source in BUILT_IN and place.arch and why_not(spec.source, problem, place.arch):
+            return 0.0
         call, pack = predicted_call(problem), predicted_pack(problem)
-        few = FEW + 1  # the first one is a warm-up
+        other = samples_of("eager", call) + 1  # the first one is a warm-up
         # eager, host and total call; pack and total convert
-        return PREDICTED_SHARE + (ADD_CALLS + sample_count(call) + 3 * few) * call + 2 * few * pack
+        return PREDICTED_SHARE + (ADD_CALLS + samples_of("latency", call) + 3 * other) * call + 2 * other * pack
     if spec.suite == "host" and place.how != "cpu":
         return 0.0
     if place.how == "cpu" and spec.impl == "triton":

@@ -20,8 +20,9 @@ from impls.worker import Reply, Worker
 
 PROGRESS_SECONDS = 30.0
 """Longest time that one sample may take, unless `SLOW` gives it more."""
+LONG = 0.1
+"""A call of more seconds than this has one sample of every series but `latency`, others `FEW`."""
 FEW = 5
-"""Samples of every series but `latency`."""
 ADD_CALLS = 8
 """Calls, replays included, that adding a candidate makes: see `benchmarks.candidate`."""
 SLOW = 8
@@ -132,6 +133,13 @@ class Together:
         return None
 
 
+def samples_of(series: str, seconds: float) -> int:
+    """How many samples a series has of a candidate whose call takes so many seconds."""
+    if series == "latency":
+        return sample_count(seconds)
+    return FEW if seconds < LONG else 1
+
+
 def _patience(spec: CellSpec, calls: int) -> float:
     """Seconds that so many calls may take, and as many conversions."""
     problem = spec.workload.problem(**spec.parameters)
@@ -139,5 +147,5 @@ def _patience(spec: CellSpec, calls: int) -> float:
 
 
 def _added(spec: CellSpec, value: dict[str, Any]) -> _Added:
-    wanted = {series: sample_count(value["estimate"]) if series == "latency" else FEW for series in value["series"]}
+    wanted = {series: samples_of(series, value["estimate"]) for series in value["series"]}
     return _Added(spec, value["facts"], wanted)

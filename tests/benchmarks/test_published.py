@@ -13,7 +13,7 @@ import pytest
 from benchmarks import published
 from benchmarks.asv_file import asv_path, write_asv_files
 from benchmarks.commit import current_commit
-from benchmarks.journal import JournalWriter, read_journal, read_results
+from benchmarks.journal import JournalError, JournalWriter, read_journal, read_results
 from benchmarks.records import Cell, Run
 from tests.benchmarks.records_made_up import (
     failed_cell,
@@ -40,8 +40,9 @@ def test_sound_results_have_no_faults(tmp_path):
     assert published.faults(tmp_path, SOURCE) == []
 
 
-def test_no_results_are_a_fault(tmp_path):
-    assert published.faults(tmp_path, SOURCE) == [f"there are no results in {tmp_path}; `nvfp4bench run` makes some."]
+def test_no_results_cannot_be_judged(tmp_path):
+    with pytest.raises(JournalError, match=r"^there are no results in .*; `nvfp4bench run` makes some\.$"):
+        published.faults(tmp_path, SOURCE)
 
 
 def test_a_corrupt_and_a_torn_journal_are_faults(tmp_path):

@@ -14,8 +14,9 @@ from benchmarks.cells import CellSpec, specs, workloads
 from benchmarks.journal import JournalWriter, read_journal
 from benchmarks.records import Cell
 from benchmarks.sweep import SAG, TIMEOUT, Bench, Place, predicted_seconds, units, within
-from benchmarks.together import PROGRESS_SECONDS, Together
+from benchmarks.together import PROGRESS_SECONDS, Together, samples_of
 from benchmarks.work import flops, predicted_call
+from impls.registry import why_not
 from impls.worker import Reply, Worker
 from tests.benchmarks.fake_latency import SAMPLES, SECONDS
 from tests.benchmarks.records_made_up import run
@@ -253,6 +254,19 @@ def test_predictions_come_from_the_problem():
 
     assert predicted("decode/128/1024") == pytest.approx(0.5, abs=0.01)
     longest = workloads()["prefill"].problem(128, 131072)
-    calls = 8 + 5 + 3 * 6  # while it is added; latency; eager, host and total with a warm-up each
+    calls = 8 + 5 + 3 * 2  # while it is added; latency; eager, host and total, one sample and a warm-up each
     assert predicted("prefill/128/131072") == pytest.approx(0.5 + calls * flops(longest) / 100e12, rel=0.01)
     assert predicted("decode-b32/128/32768") > predicted("decode/128/32768")
+
+
+def test_what_an_implementation_refuses_is_predicted_to_take_no_time():
+    on_hopper = Place("gpu", arch="sm_90a")
+    problem = (512, 131072)
+    assert why_not("sdpa-flash", workloads()["decode"].problem(*problem), "sm_90a")
+    assert predicted_seconds(CellSpec(workloads()["decode"], "sdpa-flash", "sdpa-flash", problem, False), on_hopper) == 0
+    assert predicted_seconds(CellSpec(workloads()["decode"], "triton", "triton", problem, False), on_hopper) > 0
+
+
+def test_long_calls_have_one_sample_of_what_is_no_latency():
+    assert [samples_of("latency", seconds) for seconds in (0.001, 0.05, 0.1, 3.0)] == [20, 10, 5, 5]
+    assert [samples_of("eager", seconds) for seconds in (0.001, 0.05, 0.1, 3.0)] == [5, 5, 1, 1]
