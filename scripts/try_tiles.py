@@ -84,13 +84,13 @@ def main(arguments: list[str]) -> int:
     chosen = parser.parse_args(arguments)
     try:
         tiles = list(combinations(chosen.tile))
+        problem = workloads()[chosen.workload].problem(chosen.head_dim, chosen.kv_len)
     except ValueError as error:
         parser.error(str(error))
     arch, why_not = gpu_here()
     if arch is None:
         print(f"try_tiles: {why_not}", file=sys.stderr)
         return 2
-    problem = workloads()[chosen.workload].problem(chosen.head_dim, chosen.kv_len)
     clock = Clock()
     shape = Shape(problem, clock.device)
     for tile in tiles:
