@@ -44,6 +44,10 @@ COMMANDS = {
     "run": ("benchmarks.commands.run", "measure a plan of cells into a journal"),
     "cell": ("benchmarks.commands.cell", "one cell, alone"),
     "gate": ("impls.numerics.command", "numeric regressions: every implementation against the float64 reference"),
+    "kernels": (
+        "benchmarks.commands.kernels",
+        "what each kernel became on an architecture: registers, spills, shared memory, opcodes",
+    ),
     "isa": ("impls.isa.command", "which instructions each target's ptxas accepts, and what they become"),
     "results": ("benchmarks.commands.results", "check, adopt or thin published results"),
     "dashboard": ("dashboards.command", "results made into static HTML pages"),

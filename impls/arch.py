@@ -2,7 +2,7 @@
 
 Names are the targets kernels are compiled for. A fact that is not known is None, never guessed, and no peak is a measurement.
 
-Sources: CUDA C++ Programming Guide 13.0, "Compute Capabilities" (registers, warps and shared memory per SM);
+Sources: CUDA C++ Programming Guide 13.0, "Compute Capabilities" (registers, warps, blocks and shared memory per SM);
 ptxas 13.0's own limit on `a` targets (shared memory per block: 232448 and 101376 bytes; `nvfp4bench isa` finds it anew).
 Capabilities come from the committed result of `nvfp4bench isa`, by the target's exact name: a newer architecture has neither
 everything that an older one has nor the reverse, so no comparison of numbers answers such a question.
@@ -54,6 +54,7 @@ class Arch:
     """Bytes of shared memory one block may ask for."""
     shared_per_sm: int
     warps_per_sm: int
+    blocks_per_sm: int
     registers_per_sm: int = 64 * KIB
     """32-bit registers."""
     registers_per_thread: int = 255
@@ -95,20 +96,20 @@ class Arch:
         return 10 * major + minor
 
 
-CPU = Arch("cpu", "the host, no GPU", (0, 0), 0, 0, 0, 0, 0)
+CPU = Arch("cpu", "the host, no GPU", (0, 0), 0, 0, 0, 0, 0, 0)
 
 ARCHES = {
     arch.name: arch
     for arch in (
-        Arch("sm_80", "A100", (8, 0), 163 * KIB, 164 * KIB, 64),
-        Arch("sm_86", "A10, A40, RTX 30", (8, 6), 99 * KIB, 100 * KIB, 48),
-        Arch("sm_89", "L4, L40S, RTX 40", (8, 9), 99 * KIB, 100 * KIB, 48),
-        Arch("sm_90a", "H100, H200, GH200", (9, 0), 227 * KIB, 228 * KIB, 64),
-        Arch("sm_100a", "B200, GB200", (10, 0), 227 * KIB, 228 * KIB, 64),
-        Arch("sm_103a", "B300, GB300", (10, 3), 227 * KIB, 228 * KIB, 64),
-        Arch("sm_110a", "Jetson T5000, T4000 (Thor)", (11, 0), 227 * KIB, 228 * KIB, 48),
-        Arch("sm_120a", "GeForce RTX 50, RTX PRO Blackwell", (12, 0), 99 * KIB, 100 * KIB, 48),
-        Arch("sm_121a", "GB10 (DGX Spark)", (12, 1), 99 * KIB, 100 * KIB, 48),
+        Arch("sm_80", "A100", (8, 0), 163 * KIB, 164 * KIB, 64, 32),
+        Arch("sm_86", "A10, A40, RTX 30", (8, 6), 99 * KIB, 100 * KIB, 48, 16),
+        Arch("sm_89", "L4, L40S, RTX 40", (8, 9), 99 * KIB, 100 * KIB, 48, 24),
+        Arch("sm_90a", "H100, H200, GH200", (9, 0), 227 * KIB, 228 * KIB, 64, 32),
+        Arch("sm_100a", "B200, GB200", (10, 0), 227 * KIB, 228 * KIB, 64, 32),
+        Arch("sm_103a", "B300, GB300", (10, 3), 227 * KIB, 228 * KIB, 64, 32),
+        Arch("sm_110a", "Jetson T5000, T4000 (Thor)", (11, 0), 227 * KIB, 228 * KIB, 48, 24),
+        Arch("sm_120a", "GeForce RTX 50, RTX PRO Blackwell", (12, 0), 99 * KIB, 100 * KIB, 48, 24),
+        Arch("sm_121a", "GB10 (DGX Spark)", (12, 1), 99 * KIB, 100 * KIB, 48, 24),
     )
 }
 

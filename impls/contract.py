@@ -291,6 +291,9 @@ class Implementation(ABC):
     name: str
     summary: str
     """One line for tables."""
+    lists_launches: bool = False
+    """Its runners list their kernels in `launches`, also where tensors without a GPU are bound: then `nvfp4bench kernels`
+    inspects them for any architecture."""
 
     @abstractmethod
     def why_not(self, problem: Problem, arch: Arch) -> str | None:

@@ -35,7 +35,7 @@ def chosen_impls(text: str | None) -> dict[str, str]:
     if text is None:
         return {name: name for name in implementations()}
     chosen = {}
-    for source in _words("--impl", text):
+    for source in words("--impl", text):
         name = name_of_file(source) if ".py:" in source else implementation(source).name
         if name in chosen:
             raise CommandError(f"--impl names {name!r} twice.")
@@ -51,15 +51,16 @@ def chosen_suites(text: str | None) -> tuple[str, ...]:
     """Raises CommandError that lists the suites if one is unknown."""
     if text is None:
         return SUITES
-    words = _words("--suite", text)
-    for word in words:
+    chosen = words("--suite", text)
+    for word in chosen:
         if word not in SUITES:
             raise CommandError(f"unknown suite {word!r}; there are {', '.join(SUITES)}.")
-    return tuple(words)
+    return tuple(chosen)
 
 
-def _words(option: str, text: str) -> list[str]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(words):
+def words(option: str, text: str) -> list[str]:
+    """What stands between the commas of `text`. Raises CommandError where nothing does."""
+    found = [word.strip() for word in text.split(",")]
+    if not all(found):
         raise CommandError(f"{option} takes names with commas between them, not {text!r}.")
-    return words
+    return found

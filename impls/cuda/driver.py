@@ -4,7 +4,8 @@
     program.launch(stream)                   one cuLaunchKernelEx each: no allocation, no synchronisation, capturable
 
 A module is loaded once per device and stays loaded. Every failure is a RuntimeError that starts with "CUDA error:" and names
-the call and the driver's own word for what went wrong. CUDA Driver API 13.0, "Module Management" and "Execution Control".
+the call and the driver's own word for what went wrong, and what that says of the driver where it may be too old.
+CUDA Driver API 13.0, "Module Management" and "Execution Control".
 """
 
 from __future__ import annotations
@@ -25,6 +26,13 @@ KEEPS_TILES = 8 * 1024
 """Bytes of a block's shared memory from which on an SM's is worth more than its L1 cache."""
 FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CUfunction_attribute
 LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6  # CUlaunchAttributeID
+UNFIT = {
+    200: "it cannot read this cubin",
+    209: "this cubin is not for this GPU, or for a newer driver",
+    803: "its parts are of different releases",
+    804: "it is too old for the CUDA compatibility package here",
+}
+"""CUresult -> what it says of the driver: INVALID_IMAGE, NO_BINARY_FOR_GPU, SYSTEM_DRIVER_MISMATCH, COMPAT_NOT_SUPPORTED."""
 _C_TYPES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "f32": ctypes.c_float}
 
 
@@ -94,7 +102,10 @@ def _library() -> ctypes.CDLL:
     except OSError as error:
         raise RuntimeError(f"CUDA error: the driver library cannot be loaded ({error}); install the NVIDIA driver.") from error
     handle, pointer = ctypes.c_void_p, ctypes.POINTER
-    library.cuLaunchKernelEx.argtypes = [pointer(_Config), handle, pointer(handle), handle]
+    try:
+        library.cuLaunchKernelEx.argtypes = [pointer(_Config), handle, pointer(handle), handle]
+    except AttributeError as error:
+        raise RuntimeError("CUDA error: the driver has no cuLaunchKernelEx; install one of CUDA 11.8 or newer.") from error
     library.cuCtxPushCurrent_v2.argtypes = [handle]
     library.cuFuncSetAttribute.argtypes = [handle, ctypes.c_int, ctypes.c_int]
     library.cuFuncGetAttribute.argtypes = [pointer(ctypes.c_int), ctypes.c_int, handle]
@@ -109,7 +120,15 @@ def _call(name: str, *arguments: Any) -> None:
     if status:
         word = ctypes.c_char_p()
         library.cuGetErrorName(status, ctypes.byref(word))
-        raise RuntimeError(f"CUDA error: {name} failed with {(word.value or b'an unknown error').decode()} ({status}).")
+        why = f": the driver supports CUDA {_driver_version()}, and {UNFIT[status]}" if status in UNFIT else ""
+        raise RuntimeError(f"CUDA error: {name} failed with {(word.value or b'an unknown error').decode()} ({status}){why}.")
+
+
+def _driver_version() -> str:
+    """The CUDA release that the driver supports, e.g. "13.0"."""
+    version = ctypes.c_int()
+    _library().cuDriverGetVersion(ctypes.byref(version))
+    return f"{version.value // 1000}.{version.value % 1000 // 10}"
 
 
 @cache

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from impls.files import cache_folder, replace_file
 from impls.isa.toolchain import Assembler, Disassembler
 
 _DECIDING = ("program.py", "sass.py", "diagnostics.py", "assemble.py", "result.py", "limits.py")
@@ -20,9 +19,8 @@ _DECIDING = ("program.py", "sass.py", "diagnostics.py", "assemble.py", "result.p
 
 
 def default_folder() -> Path:
-    """$XDG_CACHE_HOME/nvfp4bench/isa, in ~/.cache where that is not set."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "nvfp4bench" / "isa"
+    """Where results are kept unless a caller names a folder."""
+    return cache_folder("isa")
 
 
 class Cache:
@@ -41,16 +39,9 @@ class Cache:
 
     def store(self, key: str, value: Any) -> None:
         """Keep `value` under `key`."""
-        temporary: str | None = None
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".new-")
-            with os.fdopen(handle, "w") as file:
-                json.dump(value, file)
-            Path(temporary).replace(self.folder / f"{key}.json")
+            replace_file(self.folder / f"{key}.json", json.dumps(value).encode())
         except OSError as error:
-            if temporary is not None:
-                Path(temporary).unlink(missing_ok=True)
             self.trouble = f"results are not kept for the next call: {self.folder} cannot be written ({error.strerror})."
 
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 Lowering = Literal["native", "emulated", "nothing"]
+_BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 _FUNCTION = re.compile(r"^\.text\.(\S+):$")
 _LABEL = re.compile(r"^(\.L_\w+):$")
 _INSTRUCTION = re.compile(
@@ -38,27 +39,51 @@ SCAFFOLD = re.compile(
 
 
 def opcodes(disassembly: str) -> dict[str, dict[str, int]]:
-    """{function: {opcode: how often}} of `nvdisasm --print-code` output.
-
-    The scaffold is left out, and so is the branch to itself with which the assembler ends every function.
-    """
+    """{function: {opcode: how often}} of `nvdisasm --print-code` output, without the scaffold."""
     found: dict[str, Counter[str]] = {}
-    current: Counter[str] = Counter()
-    label = ""
+    for function, opcode, operands in instructions(disassembly):
+        counts = found.setdefault(function, Counter())
+        if opcode and not SCAFFOLD.match(opcode + operands):
+            counts[opcode] += 1
+    return {name: dict(counts) for name, counts in found.items()}
+
+
+def all_opcodes(disassembly: str, function: str) -> dict[str, int]:
+    """{opcode: how often} of one function, in the order of the alphabet. What pads it to a whole line is left out."""
+    counts = Counter(opcode for name, opcode, _ in instructions(disassembly) if name == function)
+    return {opcode: counts[opcode] for opcode in sorted(counts) if opcode not in ("", "NOP")}
+
+
+def instructions(disassembly: str) -> Iterator[tuple[str, str, str]]:
+    """(function, opcode, operands), in order; each function begins with an empty opcode.
+
+    The branch to itself with which the assembler ends every function is left out.
+    """
+    function = label = ""
     for line in disassembly.splitlines():
-        function, named = _FUNCTION.match(line), _LABEL.match(line)
-        if function:
-            current = found.setdefault(function[1], Counter())
+        begins, named = _FUNCTION.match(line), _LABEL.match(line)
+        if begins:
+            function = begins[1]
+            yield function, "", ""
         if named:
             label = named[1]
         instruction = _INSTRUCTION.match(line)
         if instruction is None:
             continue
         to_itself = instruction["opcode"] == "BRA" and f"`({label})" in instruction["operands"]
-        if not to_itself and not SCAFFOLD.match(instruction["opcode"] + instruction["operands"]):
-            current[instruction["opcode"]] += 1
+        if not to_itself:
+            yield function, instruction["opcode"], instruction["operands"]
         label = ""
-    return {name: dict(counts) for name, counts in found.items()}
+
+
+def local_traffic(counts: Mapping[str, int]) -> int:
+    """Bytes of a thread that the LDL and STL in `counts` move, each executed once: what is spilled moves through them."""
+    moved = 0
+    for opcode, count in counts.items():
+        name, *modifiers = opcode.split(".")
+        if name in ("LDL", "STL"):
+            moved += count * next((_BYTES[word] for word in modifiers if word in _BYTES), 4)
+    return moved
 
 
 def lowering(native: str, counts: Mapping[str, int]) -> Lowering:

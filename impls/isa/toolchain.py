@@ -116,7 +116,7 @@ def _candidates(*names: str) -> Iterator[Path]:
     """Where tools of these names are: NVIDIA's pip packages, Triton's wheel, PATH."""
     for package, folders in (("nvidia", "*/bin"), ("triton", "backends/nvidia/bin")):
         for name in names:
-            for root in _package_folders(package):
+            for root in package_folders(package):
                 yield from (path for path in sorted(root.glob(f"{folders}/{name}")) if path.is_file())
     for name in names:
         found = shutil.which(name)
@@ -124,7 +124,7 @@ def _candidates(*names: str) -> Iterator[Path]:
             yield Path(found)
 
 
-def _package_folders(package: str) -> list[Path]:
+def package_folders(package: str) -> list[Path]:
     """Where a package lies, without importing it."""
     spec = importlib.util.find_spec(package)
     return [Path(place) for place in spec.submodule_search_locations or ()] if spec else []

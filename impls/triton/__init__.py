@@ -10,6 +10,7 @@ from impls.triton import availability, planner
 class TritonAttention(Implementation):
     name = "triton"
     summary = "portable Triton: NVFP4 dequantised in the loop, 16-bit tensor cores; sm_80 and newer, or interpreted on a CPU"
+    lists_launches = True
 
     def why_not(self, problem: Problem, arch: Arch) -> str | None:
         return planner.why_not(problem) or availability.why_not(arch)

@@ -14,6 +14,7 @@ from impls.triton_native import availability, tiles
 class TritonNativeAttention(Implementation):
     name = "triton-native"
     summary = "Triton: Q rounded to NVFP4, scores by FP4 tensor cores (Blackwell; not yet run there); or interpreted on a CPU"
+    lists_launches = True
 
     def why_not(self, problem: Problem, arch: Arch) -> str | None:
         return availability.why_not(arch) or tiles.why_not(problem, arch)

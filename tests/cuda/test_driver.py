@@ -38,6 +38,8 @@ class NotingDriver:
             self.calls.append((name, arguments))
             if name == "cuGetErrorName":
                 arguments[1]._obj.value = b"CUDA_ERROR_INVALID_IMAGE"
+            elif name == "cuDriverGetVersion":
+                arguments[0]._obj.value = 12080
             elif name == "cuFuncGetAttribute":
                 arguments[0]._obj.value = self.limit
             elif name == "cuFuncSetAttribute" and arguments[1] == 8:  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -133,6 +135,27 @@ def test_a_cubin_for_another_gpu_is_an_error_with_its_name(libcuda):
     libcuda.fails["cuModuleLoadData"] = 209
     with pytest.raises(RuntimeError, match="cuModuleLoadData failed with CUDA_ERROR_INVALID_IMAGE"):
         driver.Program([LAUNCH], GPU_1)
+
+
+@pytest.mark.parametrize(
+    ("call", "status", "why"),
+    [
+        ("cuModuleLoadData", 200, "it cannot read this cubin"),
+        ("cuModuleLoadData", 209, "this cubin is not for this GPU, or for a newer driver"),
+        ("cuInit", 803, "its parts are of different releases"),
+    ],
+)
+def test_a_driver_that_may_be_too_old_is_said_to_be_so(libcuda, call, status, why):
+    libcuda.fails[call] = status
+    with pytest.raises(RuntimeError, match=rf"^CUDA error: {call} failed .*: the driver supports CUDA 12\.8, and {why}\.$"):
+        driver.Program([LAUNCH], GPU_1)
+
+
+def test_a_driver_without_the_call_that_launches_is_told_its_age(monkeypatch):
+    monkeypatch.setattr(driver.ctypes, "CDLL", lambda name: SimpleNamespace())
+    driver._library.cache_clear()
+    with pytest.raises(RuntimeError, match=r"install one of CUDA 11\.8 or newer"):
+        driver._primary_context.__wrapped__(0)
 
 
 def test_clusters_are_refused_not_ignored(libcuda):

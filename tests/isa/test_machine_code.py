@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from impls.isa.sass import lowering, opcodes
+from impls.isa.sass import all_opcodes, local_traffic, lowering, opcodes
 
 DISASSEMBLY = """
 	.target	sm_90a
@@ -43,3 +43,17 @@ def test_verdict_follows_the_unit_of_the_operation() -> None:
     assert lowering("QMMA", {"F2FP.F16.E4M3.UNPACK_B": 6, "HMMA.16816.F32": 2}) == "emulated"
     assert lowering("QMMA", {"UTCQMMA": 1}) == "emulated"  # a pattern matches from the start of an opcode
     assert lowering("QMMA", {}) == "nothing"
+
+
+def test_of_a_kernel_all_is_counted_but_what_pads_it() -> None:
+    found = all_opcodes(DISASSEMBLY, "p1")
+    assert found["LDC"] == found["ULDC.64"] == found["LD.E.STRONG.SYS"] == 1
+    assert "NOP" not in found
+    assert sum(found.values()) == 11
+    assert list(found) == sorted(found)
+    assert all_opcodes(DISASSEMBLY, "p0") == {"EXIT": 1}
+
+
+def test_bytes_of_spills_follow_the_width_of_the_access() -> None:
+    assert local_traffic({"STL": 1, "STL.64": 2, "LDL.LU.128": 1, "LDL.U8": 3, "STL.S16": 1}) == 4 + 16 + 16 + 3 + 2
+    assert local_traffic({"LDG.E.128": 5, "STS.64": 5, "LDLX": 1}) == 0

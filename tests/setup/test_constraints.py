@@ -11,6 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from impls.cuda.nvrtc import PINNED_HEADERS
+from impls.isa.toolchain import PINNED_RELEASE
 from scripts import check_gpu_constraints
 
 ROOT = Path(__file__).parents[2]
@@ -72,9 +74,16 @@ def test_everything_installed_for_it_is_pinned():
     assert not unpinned
 
 
-def test_the_sets_differ_in_torch_and_triton_alone():
+def test_the_sets_differ_in_torch_and_what_it_pins_alone():
     cpu, gpu, shared = (pins(f"constraints{kind}.txt") for kind in ("-cpu", "-gpu", ""))
-    assert cpu.keys() - shared.keys() == gpu.keys() - shared.keys() == {"torch", "triton"}
+    pinned = {"torch", "triton", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime"}
+    assert cpu.keys() - shared.keys() == gpu.keys() - shared.keys() == pinned
+
+
+def test_kernels_are_compiled_with_the_release_of_the_probed_assembler():
+    pinned = pins("constraints-cpu.txt")
+    assert pinned["nvidia-cuda-nvrtc"] == pinned["nvidia-cuda-nvcc"] == PINNED_RELEASE
+    assert pinned["nvidia-cuda-runtime"] == PINNED_HEADERS
 
 
 class TestCheckOfTheGpuSet:

@@ -1,0 +1,62 @@
+"""What was compiled before, one file a kernel, named by a hash over everything that decides what a compilation gives.
+
+A file is a SHA-256 over what follows, and that: a file that was cut, or is damaged, counts as absent. Files are replaced whole,
+so processes may share the folder and may be ended at any moment. Where the folder cannot be written, that is said once, on
+stderr, and every process compiles anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from impls.cuda.nvrtc import Outcome
+from impls.files import cache_folder, remove_forgotten_drafts, replace_file
+
+_complained: set[Path] = set()
+
+
+def default_folder() -> Path:
+    """Where compiled kernels are kept."""
+    return cache_folder("cuda")
+
+
+def key(parts: Sequence[str]) -> str:
+    """The name of what `parts` decide."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def load(folder: Path, name: str) -> Outcome | None:
+    """What is stored as `name`; None if nothing is, or nothing that is whole."""
+    try:
+        digest, _, body = _path(folder, name).read_bytes().partition(b"\n")
+        if hashlib.sha256(body).hexdigest().encode() != digest:
+            return None
+        fields = json.loads(body)
+        return Outcome(**{**fields, "cubin": base64.b64decode(fields["cubin"])})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def store(folder: Path, name: str, outcome: Outcome) -> None:
+    """Keep `outcome` as `name`, if the folder can be written."""
+    body = json.dumps({**asdict(outcome), "cubin": base64.b64encode(outcome.cubin).decode()}).encode()
+    try:
+        replace_file(_path(folder, name), hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+        remove_forgotten_drafts(folder)
+    except OSError as error:
+        if folder not in _complained:
+            _complained.add(folder)
+            print(
+                f"compiled kernels are not kept for the next call: {folder} cannot be written ({error.strerror}).",
+                file=sys.stderr,
+            )
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / f"{name}.kernel"

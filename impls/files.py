@@ -1,0 +1,45 @@
+"""Files that outlive a process: where they are kept between calls, and how one is replaced so that nobody sees half of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from pathlib import Path
+
+DRAFT = ".new-"
+FORGOTTEN_SECONDS = 3600.0
+"""A draft older than this was left by a process that was ended while it wrote."""
+
+
+def cache_folder(name: str) -> Path:
+    """$XDG_CACHE_HOME/nvfp4bench/`name`, in ~/.cache where that is not set."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "nvfp4bench" / name
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put `content` at `path` in one step: whoever reads it meanwhile, or after a kill or a crash, sees the old or the new.
+
+    Raises OSError where it cannot be written; then what was there is there still, and no draft is left.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=DRAFT)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+def remove_forgotten_drafts(folder: Path) -> None:
+    """Remove what processes left in `folder` that were ended in the middle of `replace_file`."""
+    for draft in folder.glob(f"{DRAFT}*"):
+        with contextlib.suppress(OSError):  # another process may be at it too
+            if time.time() - draft.stat().st_mtime > FORGOTTEN_SECONDS:
+                draft.unlink()
