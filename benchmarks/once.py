@@ -75,7 +75,14 @@ def check(launched: Launched) -> tuple[Errors, str | None]:
     rows = torch.linspace(0, problem.q_len - 1, count, device=inputs.q.device).round().long()
     reference = reference_attention(problem, inputs, rows=rows, rounds=rounds)
     chain = launched.implementation.accumulator_chain(problem)
-    bound = error_bound(problem, reference, p=rounds.get("p", EXACT), chain=chain, v_max=largest_value(inputs.v4))
+    bound = error_bound(
+        problem,
+        reference,
+        p=rounds.get("p", EXACT),
+        partial=rounds.get("partial", EXACT),
+        chain=chain,
+        v_max=largest_value(inputs.v4),
+    )
     compared = Output(output.out[:, :, rows], output.lse[:, :, rows])
     found = errors(compared.out, compared.lse, reference, bound)
     return found, why_wrong(compared, reference, bound, found)

@@ -56,7 +56,14 @@ class Shape:
         rounds = chosen.rounds(self.problem)
         reference, exact = self._reference(rounds), self._reference({})
         chain = chosen.accumulator_chain(self.problem)
-        bound: Bound = error_bound(self.problem, reference, p=rounds.get("p", EXACT), chain=chain, v_max=self._v_max)
+        bound: Bound = error_bound(
+            self.problem,
+            reference,
+            p=rounds.get("p", EXACT),
+            partial=rounds.get("partial", EXACT),
+            chain=chain,
+            v_max=self._v_max,
+        )
         rows = Output(output.out[:, :, self._rows], output.lse[:, :, self._rows])
         found = errors(rows.out, rows.lse, reference, bound)
         return Comparison(found, why_wrong(rows, reference, bound, found), ratio(rows.out.double() - exact.out, exact.out))
@@ -77,10 +84,12 @@ class Shape:
             tensor.copy_(fresh[name])
 
     def _reference(self, rounds: Rounds) -> Reference:
-        """Float64 attention over the sampled rows. A rounding of p is not executed, so it is no part of the key."""
+        """Float64 attention over the sampled rows. Those of p and of partial results are not executed: no part of the key."""
         from impls.reference import reference_attention
 
-        executed: Rounds = {operand: rounding for operand, rounding in rounds.items() if operand != "p" and rounding != EXACT}
+        executed: Rounds = {
+            operand: rounding for operand, rounding in rounds.items() if operand not in ("p", "partial") and rounding != EXACT
+        }
         key = self._negated, frozenset((operand, rounding.name) for operand, rounding in executed.items())
         if key not in self._references:
             self._references[key] = reference_attention(self.problem, self.inputs, rows=self._rows, rounds=executed)

@@ -169,8 +169,9 @@ class Output:
 class Rounding:
     """A rounding that an implementation adds to the exact operation on one operand.
 
-    `name` is "exact", "bfloat16", "float16", "float8_e4m3" or "nvfp4". The reference executes it for q, k and v;
-    for p, the softmax numerators relative to some running maximum, it enters the error bound as `unit_roundoff`.
+    `name` is "exact", "float32", "bfloat16", "float16", "float8_e4m3" or "nvfp4". The reference executes it for q, k and v;
+    for p, the softmax numerators relative to some running maximum, it enters the error bound as `unit_roundoff`, and so it does
+    for "partial", results over parts of the keys that are written out and merged once more than a kernel does by itself.
     Where p is rounded to float16 without a bias, which loses what is below 2^-25 of the largest, it is "float16_unbiased".
     """
 
@@ -181,6 +182,7 @@ class Rounding:
         """Largest relative error of one rounding to nearest: 2^-p for p significant bits."""
         return {
             "exact": 0.0,
+            "float32": 2.0**-24,
             "bfloat16": 2.0**-8,
             "float16": 2.0**-11,
             "float16_unbiased": 2.0**-11,
@@ -190,7 +192,7 @@ class Rounding:
 
 
 EXACT = Rounding()
-Rounds = Mapping[Literal["q", "k", "v", "p"], Rounding]
+Rounds = Mapping[Literal["q", "k", "v", "p", "partial"], Rounding]
 """Operands left out are exact."""
 
 
@@ -294,6 +296,8 @@ class Implementation(ABC):
     lists_launches: bool = False
     """Its runners list their kernels in `launches`, also where tensors without a GPU are bound: then `nvfp4bench kernels`
     inspects them for any architecture."""
+    repacks: bool = False
+    """`pack` turns the cache into another format, of which slices of tokens cannot be taken."""
 
     @abstractmethod
     def why_not(self, problem: Problem, arch: Arch) -> str | None:
@@ -306,6 +310,17 @@ class Implementation(ABC):
     def using(self, inner: str) -> Implementation:
         """The same way with the implementation called `inner` inside. Raises ValueError where none can be."""
         raise ValueError(f"{self.name} has no other implementation inside, so {self.name}:{inner} means nothing.")
+
+    def partial_dtype(self, problem: Problem) -> str:
+        """What `plan_partial` writes out as: q's dtype, or float32 where it can."""
+        return problem.dtype
+
+    def plan_partial(self, problem: Problem, arch: Arch) -> Plan:
+        """As `plan`, for results that are merged with others: out is of `partial_dtype`.
+
+        Its runners are called one after the other, and share one workspace.
+        """
+        return self.plan(problem, arch)
 
     def rounds(self, problem: Problem) -> Rounds:
         """What it rounds beyond the exact operation on the dequantised values."""

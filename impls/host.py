@@ -27,6 +27,13 @@ def arch_of(device: torch.device | str) -> Arch:
     return arch
 
 
+def require_arch(device: torch.device, arch: Arch) -> None:
+    """Raises ValueError if tensors on `device` are on a GPU that is not `arch`, which their plan is for."""
+    if device.type == "cuda" and arch_of(device) != arch:
+        here = arch_of(device).name
+        raise ValueError(f"the tensors are on a GPU of {here} and the plan is for {arch.name}; plan for {here}.")
+
+
 def gpu_here() -> tuple[Arch | None, str | None]:
     """(the architecture of GPU 0, None), or (None, one sentence that says why no GPU can be used)."""
     import torch

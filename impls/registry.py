@@ -23,6 +23,7 @@ BUILT_IN = {
     "torch-reference-bf16": "impls.torch_reference:TorchReference",
     "triton": "impls.triton:TritonAttention",
     "triton-native": "impls.triton_native:TritonNativeAttention",
+    "dual-chunk:triton": "impls.dual_chunk:DualChunkTriton",
     "sdpa-flash": "impls.peers:SdpaFlash",
     "sdpa-cudnn": "impls.peers:SdpaCudnn",
     "sdpa-efficient": "impls.peers:SdpaEfficient",
@@ -32,14 +33,18 @@ BUILT_IN = {
     "flashinfer-nvfp4-paged": "impls.peers:FlashInferNvfp4",
 }
 
+STAND_INS = {"dual-chunk": "impls.dual_chunk:DualChunk"}
+"""Names for the best of several, which are listed by names of their own. They are taken wherever a name is given; what runs all
+there are leaves them out, or it would run one twice."""
+
 
 def implementations() -> dict[str, Implementation]:
-    """{name: implementation}: the built-in ones, then those of installed packages (entry points).
+    """{name: implementation}: the built-in ones, stand-ins, then those of installed packages (entry points).
 
     An installed one that cannot be used is listed all the same, and its `why_not` says what went wrong.
     Raises ValueError when two share a name.
     """
-    found = {name: _load(place) for name, place in BUILT_IN.items()}
+    found = {name: _load(place) for name, place in (BUILT_IN | STAND_INS).items()}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         if entry.name in found:
             raise ValueError(f"two implementations are called {entry.name!r}; the second comes from {entry.value}.")
@@ -56,7 +61,7 @@ def implementations() -> dict[str, Implementation]:
 
 
 def names() -> list[str]:
-    """The names of `implementations()`, without importing what an installed package brings."""
+    """The names of `implementations()` but for stand-ins, without importing what an installed package brings."""
     return [*BUILT_IN, *(entry.name for entry in entry_points(group=ENTRY_POINT_GROUP))]
 
 

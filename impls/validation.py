@@ -95,12 +95,14 @@ def check_inputs(problem: Problem, inputs: Inputs) -> None:
                 raise ValueError(f"{name}.{part} must be contiguous along the last axis; strides are free on the others.")
 
 
-def check_output(problem: Problem, q: torch.Tensor, out: torch.Tensor, lse: torch.Tensor) -> None:
-    """Raises ValueError unless `out` and `lse` can take the results."""
+def check_output(
+    problem: Problem, q: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, *, out_dtype: str | None = None
+) -> None:
+    """Raises ValueError unless `out`, in q's dtype or in `out_dtype`, and `lse` can take the results."""
     p = problem
     _expect("out", "[B, Hq, Sq, Dv]", tuple(out.shape), (p.batch, p.q_heads, p.q_len, p.v_head_dim))
     _expect("lse", "[B, Hq, Sq]", tuple(lse.shape), (p.batch, p.q_heads, p.q_len))
-    _check_dtype("out", out, p.dtype)
+    _check_dtype("out", out, out_dtype or p.dtype)
     _check_dtype("lse", lse, "float32")
     for name, tensor in (("out", out), ("lse", lse)):
         if tensor.device != q.device:
@@ -181,15 +183,23 @@ def _check_dtype(name: str, tensor: torch.Tensor, dtype: str) -> None:
         raise ValueError(f"{name} must be {dtype}, not {str(tensor.dtype).removeprefix('torch.')}.")
 
 
-def bind_inputs(problem: Problem, inputs: Inputs, out: torch.Tensor | None, lse: torch.Tensor | None) -> Output:
-    """What every `bind` does first: check the inputs, check the outputs or allocate them."""
+def bind_inputs(
+    problem: Problem,
+    inputs: Inputs,
+    out: torch.Tensor | None,
+    lse: torch.Tensor | None,
+    *,
+    out_dtype: str | None = None,
+) -> Output:
+    """What every `bind` does first: check the inputs, check the outputs or allocate them, out as `out_dtype` if not as q."""
     import torch
 
     check_inputs(problem, inputs)
     q = inputs.q
     if out is None:
-        out = q.new_empty(problem.batch, problem.q_heads, problem.q_len, problem.v_head_dim)
+        dtype = getattr(torch, out_dtype or problem.dtype)
+        out = q.new_empty(problem.batch, problem.q_heads, problem.q_len, problem.v_head_dim, dtype=dtype)
     if lse is None:
         lse = q.new_empty(problem.batch, problem.q_heads, problem.q_len, dtype=torch.float32)
-    check_output(problem, q, out, lse)
+    check_output(problem, q, out, lse, out_dtype=out_dtype)
     return Output(out, lse)

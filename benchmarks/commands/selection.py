@@ -9,7 +9,7 @@ from benchmarks.asv_names import told_apart
 from benchmarks.records import SUITES
 from impls.errors import CommandError
 from impls.outside import name_of_file
-from impls.registry import implementation, implementations, names
+from impls.registry import implementation, names
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def chosen_impls(text: str | None) -> dict[str, str]:
     another, also in asv's spelling.
     """
     if text is None:
-        return {name: name for name in implementations()}
+        return {name: name for name in names()}
     chosen = {}
     for source in words("--impl", text):
         name = name_of_file(source) if ".py:" in source else implementation(source).name

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import torch
 
-from impls.contract import Problem, Rounding
+from impls.contract import EXACT, Problem, Rounding
 from impls.reference import Reference
 
 U = 2.0**-24
@@ -48,8 +48,9 @@ FINISH = 12 * U
 """Two divisions of 2 ulp (of a chunk, of the merge) and four multiplications (by the global scale, a unit, a merge weight)."""
 
 OUTPUT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
-OUTPUT_FLOOR = {"bfloat16": 2.0**-126, "float16": 2.0**-25}
-"""Absolute error where the output underflows: float32 subnormals may be flushed; float16 rounds to multiples of 2^-24."""
+OUTPUT_FLOOR = {"float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-25}
+"""Absolute error where the output (in float32, a partial one) underflows: float32 subnormals may be flushed; float16 rounds
+to multiples of 2^-24."""
 
 P_FLOOR = {
     "exact": 2.0**-126,
@@ -75,9 +76,12 @@ class Bound:
     """[B, Hq, R]."""
 
 
-def error_bound(problem: Problem, reference: Reference, *, p: Rounding, chain: int, v_max: float) -> Bound:
+def error_bound(
+    problem: Problem, reference: Reference, *, p: Rounding, chain: int, v_max: float, partial: Rounding = EXACT
+) -> Bound:
     """The bound for a kernel that rounds its softmax numerators to `p` and sums `chain` keys in one accumulator.
 
+    `partial` is what results over parts of the keys are rounded to where they are merged once more; EXACT: they are not.
     `v_max` is the largest |value| in V. Raises ValueError for a rounding of p that no bound is
     derived for, and for a chain that is no number of tokens.
     """
@@ -92,11 +96,19 @@ def error_bound(problem: Problem, reference: Reference, *, p: Rounding, chain: i
         + sum_error(min(chain, keys), keys)
         + p.unit_roundoff
     )  # [B, Hq, R]
+    rounded = underflown = 0.0  # of the output alone: a numerator's error, which no denominator shares
+    if partial != EXACT:
+        relative = relative + merge_error(reference.score, keys)
+        rounded, underflown = partial.unit_roundoff + FINISH, OUTPUT_FLOOR[partial.name]
     lost = keys * P_FLOOR[p.name]  # the denominator is at least 1, the largest p
     spread = torch.expm1(relative + lost).unsqueeze(-1)
     magnitude = reference.out.abs()
     before_rounding = torch.where(
-        spread < 1, (spread * (reference.mass + magnitude) + lost * v_max) / (1 - spread) + FINISH * magnitude, torch.inf
+        spread < 1,
+        (spread * (reference.mass + magnitude) + (1 + spread) * rounded * reference.mass + lost * v_max + underflown)
+        / (1 - spread)
+        + FINISH * magnitude,
+        torch.inf,
     )
     u_out = OUTPUT_ROUNDOFF[problem.dtype]
     out = u_out * magnitude + (1 + u_out) * before_rounding + OUTPUT_FLOOR[problem.dtype]

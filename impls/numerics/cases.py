@@ -134,6 +134,12 @@ def _lengths() -> Iterator[Case]:
     yield _ragged("ragged-not-causal", "lengths without a causal mask", (0, 50, 90), (2, 1), 5, causal=False)
     yield _ragged("ragged-window", "lengths and a window", (3, 60, 150), (2, 1), 9, window=20)
     yield _ragged("empty-splits", "a cache split over programs, most of which see nothing", (5, 0, 1500), (2, 1), 1)
+    yield Case("chunk-of-one-token", "a key more than chunks are long", _problem((2, 1), (1, 97)))
+    claim = "lengths at the edges of chunks, and chunks that no token reaches"
+    yield _ragged("ragged-chunks", claim, (0, 1, 48, 49, 53, 97, 150), (2, 1), 5)
+    yield Case("window-over-chunks", "a window longer than a chunk", _problem((2, 1), (1, 200), window=120))
+    claim = "the first queries see all keys before them, the others a window"
+    yield Case("window-from-the-middle", claim, _problem((2, 1), (90, 150), window=100))
     yield Case("window-empty-splits", "a window that leaves splits empty", _problem((2, 1), (1, 2000), window=100))
     claim = "uneven chunks are merged by natural logarithms"
     yield Case("long-prefix-short-suffix", claim, _problem((2, 1), (4, 3136)), "suffix")
@@ -196,9 +202,13 @@ def _long() -> Iterator[Case]:
         ("long-decode-512", "one query against 131072 tokens, head dim 512", _problem((4, 1), (1, 131072), 512), None),
         ("long-extend", "64 queries at the end of 131072 tokens", _problem((4, 1), (64, 131072), 256), 8),
         ("long-prefill", "32768 queries against themselves", _problem((2, 1), (32768, 32768), 128), 16),
+        ("long-tiles", "49153 queries against themselves", _problem((2, 1), (49153, 49153), 128), 16),
         ("long-prefill-512", "8192 queries against themselves, head dim 512", _problem((2, 1), (8192, 8192), 512), 16),
     ):
         yield Case(name, claim, problem, rows=rows, gpu_only=True)
+    claim = "lengths at the edges of long chunks, and a chunk of one token"
+    problem = _problem((4, 1), (8, 65537), 128, batch=5, ragged=True)
+    yield Case("long-ragged", claim, problem, kv_lens=(0, 5, 32768, 32769, 65537), gpu_only=True)
 
 
 CASES: dict[str, Case] = {

@@ -19,7 +19,7 @@ from impls.numerics.baselines import Baselines, default_path, read
 from impls.numerics.cases import CASES
 from impls.numerics.gate import Chosen, Verdict, refused_as_a_whole, run
 from impls.outside import name_of_file
-from impls.registry import names
+from impls.registry import STAND_INS, implementation, names
 
 TIMEOUT = 300.0
 """Seconds a case may take: ten times what the slowest takes interpreted on a slow core."""
@@ -97,9 +97,7 @@ def _chosen(given: str | None) -> list[Chosen]:
     chosen = []
     for source in dict.fromkeys(filter(None, (word.strip() for word in given.split(",")))):
         if ".py:" not in source and source not in known:
-            raise CommandError(
-                f"unknown implementation {source!r}; there are {', '.join(known)}, or name one as path/to/file.py:Class."
-            )
+            _check_pair(source, [*known, *STAND_INS])
         chosen.append(Chosen(name_of_file(source) if ".py:" in source else source, source))
     twice = sorted({one.name for one in chosen if sum(other.name == one.name for other in chosen) > 1})
     if twice:
@@ -107,6 +105,19 @@ def _chosen(given: str | None) -> list[Chosen]:
     if not chosen:
         raise CommandError("--impl names no implementation.")
     return chosen
+
+
+def _check_pair(source: str, known: Sequence[str]) -> None:
+    """Raises CommandError unless `source` is a stand-in, or outer:inner of what there is."""
+    outer, _, inner = source.partition(":")
+    if source not in known and not (outer in known and inner in known):
+        raise CommandError(
+            f"unknown implementation {source!r}; there are {', '.join(known)}, or name one as path/to/file.py:Class."
+        )
+    try:
+        implementation(source)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
 
 
 def _check_writable(path: Path) -> None:

@@ -61,6 +61,7 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
         case.problem,
         reference,
         p=rounds.get("p", EXACT),
+        partial=rounds.get("partial", EXACT),
         chain=chosen.accumulator_chain(case.problem),
         v_max=_largest_value(data.inputs),
     )

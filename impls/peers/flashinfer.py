@@ -29,6 +29,7 @@ class Kernel:
 
 class _FlashInfer(Implementation):
     kernel: Kernel
+    repacks = True
 
     def why_not(self, problem: Problem, arch: Arch) -> str | None:
         missing = flashinfer_library.why_not() if arch.is_gpu else None

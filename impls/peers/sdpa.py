@@ -18,6 +18,7 @@ Backend = Literal["flash", "cudnn", "efficient"]
 
 class _Sdpa(Implementation):
     backend: Backend
+    repacks = True
 
     def why_not(self, problem: Problem, arch: Arch) -> str | None:
         return refusals.why_not(problem, arch) or self._why_not(problem, arch)

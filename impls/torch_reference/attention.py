@@ -65,7 +65,7 @@ class TorchRunner(Runner):
         if layout.order == "NHD":
             dense = dense.transpose(1, 2)
         pages = dense[self.inputs.block_table.long().clamp(0, dense.shape[0] - 1)]  # [B, max_pages, Hkv, page_size, D]
-        return pages.transpose(1, 2).flatten(2, 3)
+        return pages.transpose(1, 2).flatten(2, 3)[:, :, : self.problem.kv_len]  # the last page may be longer
 
     def _visible(self, device: torch.device) -> torch.Tensor:
         """[B, 1, 1, Sq, Sk] bool, as in `impls.reference`, with lengths read on the device."""

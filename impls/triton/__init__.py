@@ -20,6 +20,14 @@ class TritonAttention(Implementation):
 
         return TritonPlan(problem, arch)
 
+    def partial_dtype(self, problem: Problem) -> str:
+        return "float32"
+
+    def plan_partial(self, problem: Problem, arch: Arch) -> Plan:
+        from impls.triton.attention import TritonPlan
+
+        return TritonPlan(problem, arch, partial=True)
+
     def rounds(self, problem: Problem) -> Rounds:
         """The softmax numerators, always to float16 (`kernels` says why). K and V decode exactly to 16 bits."""
         return {"p": Rounding("float16")}

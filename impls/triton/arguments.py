@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LOG2_E = 1.4426950408889634
 VECTOR_BYTES = 16  # the widest load of a thread: no kernel gains from more alignment
-TYPES = {"bfloat16": "bf16", "float16": "fp16"}
+TYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 # The axes whose strides a kernel takes. The page of a dense cache is a sequence; a line of V is a token, or a head dim
 # where V's blocks run along the tokens.
@@ -74,19 +74,20 @@ class Alignment:
     def of(cls, inputs: Inputs, out: torch.Tensor) -> Alignment:
         """What the tensors at hand have."""
         tensors = {**_tensors(inputs), "out": out}
-        return cls(**{field.name: _alignment(tensors[field.name]) for field in fields(cls)})
+        return cls(**{field.name: alignment_of(tensors[field.name]) for field in fields(cls)})
 
     def and_also(self, other: Alignment) -> Alignment:
         """What holds where both do."""
         return Alignment(**{f.name: min(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
 
-def _alignment(tensor: torch.Tensor) -> int:
-    strides = (stride * tensor.element_size() for stride in _strides(tensor)[:-1])
+def alignment_of(tensor: torch.Tensor) -> int:
+    """Bytes, a power of two up to 16, that divide its address and its outer strides."""
+    strides = (stride * tensor.element_size() for stride in outer_strides(tensor)[:-1])
     return math.gcd(tensor.data_ptr(), *strides, VECTOR_BYTES)
 
 
-def _strides(tensor: torch.Tensor) -> list[int]:
+def outer_strides(tensor: torch.Tensor) -> list[int]:
     """In elements; 0 for an axis of one entry, whose stride means nothing."""
     return [0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
 
@@ -102,7 +103,7 @@ def attend_types(problem: Problem, schedule: Schedule) -> dict[str, str]:
         "q": f"*{short}",
         **dict.fromkeys(("k_codes", "k_scales", "v_codes", "v_scales"), "*u8"),
         **dict.fromkeys(("k_global", "v_global", "lse"), "*fp32"),
-        "out": "*fp32" if schedule.splits > 1 else f"*{short}",
+        "out": "*fp32" if schedule.splits > 1 else f"*{TYPES[schedule.out_dtype]}",
         "scale_log2": "fp32",
         **dict.fromkeys(stride_names(ATTEND_STRIDES), "i64"),
         **dict.fromkeys(("kv_heads", "q_len", "kv_len", "window", "splits"), "i32"),
@@ -142,7 +143,7 @@ def attend_values(problem: Problem, schedule: Schedule, inputs: Inputs, result: 
     """{parameter: value} at run time. `result` is [B, Hq, Sq, ...], or [splits, B, Hq, Sq, ...] where splits > 1."""
     p = problem
     tensors = {**_tensors(inputs), "out": result.out, "lse": result.lse}
-    strides = {name: _strides(tensor) for name, tensor in tensors.items()}
+    strides = {name: outer_strides(tensor) for name, tensor in tensors.items()}
     if schedule.splits == 1:
         strides["out"].insert(0, 0)
         strides["lse"].insert(0, 0)
@@ -166,11 +167,11 @@ def attend_values(problem: Problem, schedule: Schedule, inputs: Inputs, result: 
     }
 
 
-def merge_types(problem: Problem) -> dict[str, str]:
+def merge_types(schedule: Schedule) -> dict[str, str]:
     """{parameter: Triton type} of `kernels.merge`."""
     return {
         **dict.fromkeys(("partial_out", "partial_lse", "lse"), "*fp32"),
-        "out": f"*{TYPES[problem.dtype]}",
+        "out": f"*{TYPES[schedule.out_dtype]}",
         **dict.fromkeys(stride_names(MERGE_STRIDES), "i64"),
         **dict.fromkeys(("q_heads", "q_len", "splits"), "i32"),
     }
@@ -183,7 +184,7 @@ def merge_constants(problem: Problem, schedule: Schedule) -> dict[str, int | boo
 
 def merge_values(problem: Problem, schedule: Schedule, partial: Output, output: Output) -> dict[str, Value]:
     """{parameter: value} at run time."""
-    strides = {"out": _strides(output.out), "lse": _strides(output.lse)}
+    strides = {"out": outer_strides(output.out), "lse": outer_strides(output.lse)}
     return {
         "partial_out": partial.out,
         "partial_lse": partial.lse,

@@ -11,7 +11,7 @@ import torch
 from impls.arch import Arch
 from impls.contract import Cache, Inputs, Launch, Output, Plan, Problem, Runner, Scalar
 from impls.cuda.runner import CompiledRunner
-from impls.host import arch_of
+from impls.host import require_arch
 from impls.triton import kernels
 from impls.triton.arguments import (
     Alignment,
@@ -31,9 +31,12 @@ if TYPE_CHECKING:
 class TritonPlan(Plan):
     """Compiles for tensors with packed lines; `bind` compiles again if it is given tensors that are aligned less."""
 
-    def __init__(self, problem: Problem, arch: Arch) -> None:
+    def __init__(self, problem: Problem, arch: Arch, *, partial: bool = False) -> None:
+        """`partial`: out is float32, and the runners, which are called one after the other, share one workspace."""
         self.problem = problem
         self.arch = arch
+        self.partial = partial
+        self._shared: dict[torch.device, Output] = {}
         self.schedule = self._schedule()
         self.alignment = Alignment.expected(problem)
         if arch.is_gpu:
@@ -76,13 +79,11 @@ class TritonPlan(Plan):
         block_table: torch.Tensor | None = None,
     ) -> Runner:
         inputs = Inputs(q, cache.k4, cache.v4, kv_lens, block_table)
-        output = bind_inputs(self.problem, inputs, out, lse)
+        output = bind_inputs(self.problem, inputs, out, lse, out_dtype=self.schedule.out_dtype)
         alignment = self.alignment.and_also(Alignment.of(inputs, output.out))
         if not self.arch.is_gpu:
             return InterpretedRunner(output, self._steps(inputs, output, alignment))
-        if q.device.type == "cuda" and arch_of(q.device) != self.arch:
-            here = arch_of(q.device).name
-            raise ValueError(f"the tensors are on a GPU of {here} and the plan is for {self.arch.name}; plan for {here}.")
+        require_arch(q.device, self.arch)
         compiled = self.kernels(alignment)
         launches = [launch_of(*each) for each in zip(compiled, self._steps(inputs, output, alignment), strict=True)]
         return CompiledRunner(output, launches, self.arch)
@@ -90,13 +91,9 @@ class TritonPlan(Plan):
     def _steps(self, inputs: Inputs, output: Output, alignment: Alignment) -> list[Step]:
         """The kernels of a call, with their arguments. Allocates the workspace."""
         p, s = self.problem, self.schedule
-        results = (p.batch, p.q_heads, p.q_len)
         if s.splits == 1:
             return [self._attend(inputs, output, alignment)]
-        partial = Output(
-            inputs.q.new_empty(s.splits, *results, p.v_head_dim, dtype=torch.float32),
-            inputs.q.new_empty(s.splits, *results, dtype=torch.float32),
-        )
+        partial = self._workspace(inputs.q.device)
         return [
             self._attend(inputs, partial, alignment),
             Step(
@@ -108,8 +105,26 @@ class TritonPlan(Plan):
             ),
         ]
 
+    def _workspace(self, device: torch.device) -> Output:
+        """Room for the results of the splits."""
+        p, s = self.problem, self.schedule
+        if device in self._shared:
+            return self._shared[device]
+        results = (s.splits, p.batch, p.q_heads, p.q_len)
+        room = Output(
+            torch.empty(*results, p.v_head_dim, dtype=torch.float32, device=device),
+            torch.empty(results, dtype=torch.float32, device=device),
+        )
+        if self.partial:
+            self._shared[device] = room
+        return room
+
     def _schedule(self) -> Schedule:
-        return schedule(self.problem, self.arch)
+        return schedule(self.problem, self.arch, out_dtype=self._out_dtype)
+
+    @property
+    def _out_dtype(self) -> str:
+        return "float32" if self.partial else self.problem.dtype
 
     def _compile_attend(self, alignment: Alignment) -> Compiled:
         return compile_attend(self.problem, self.arch, self.schedule, alignment)

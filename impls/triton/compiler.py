@@ -46,7 +46,6 @@ class Compiled:
     """Pointers that Triton adds after them for scratch memory. These kernels use none, so they are null."""
 
 
-@cache
 def compile_attend(problem: Problem, arch: Arch, schedule: Schedule, alignment: Alignment) -> Compiled:
     """`kernels.attend` for tensors that are aligned at least like `alignment`."""
     types = attend_types(problem, schedule)
@@ -66,10 +65,9 @@ def attend_divisors(types: Mapping[str, str], alignment: Alignment) -> dict[str,
     return divisors
 
 
-@cache
 def compile_merge(problem: Problem, arch: Arch, schedule: Schedule, alignment: Alignment) -> Compiled:
     """`kernels.merge` into an `out` that is aligned at least like `alignment.out`."""
-    types = merge_types(problem)
+    types = merge_types(schedule)
     elements = max(alignment.out // ELEMENT_BYTES[types["out"]], 1)
     divisors = {"partial_out": 16, "partial_lse": 16, "out": alignment.out}
     divisors |= dict.fromkeys(stride_names({"out": MERGE_STRIDES["out"]}), elements)
@@ -86,8 +84,23 @@ def compile_kernel(
 ) -> Compiled:
     """`kernel` for `arch`. Parameters of `types` are passed, those of `constants` compiled in, and the rest is None.
 
-    `divisors` are powers of two that divide an argument (for a pointer: its address in bytes) at every call.
+    `divisors` are powers of two that divide an argument (for a pointer: its address in bytes) at every call. What is the same
+    in all of them, as it is for problems that differ in lengths alone, is compiled once.
     """
+    return _compiled(kernel, *(tuple(each.items()) for each in (types, constants, divisors)), arch, tuple(options.items()))
+
+
+@cache
+def _compiled(
+    kernel: Any,
+    types_: tuple[tuple[str, str], ...],
+    constants_: tuple[tuple[str, Any], ...],
+    divisors_: tuple[tuple[str, int], ...],
+    arch: Arch,
+    options_: tuple[tuple[str, int | None], ...],
+) -> Compiled:
+    """`compile_kernel`, of what can be a key."""
+    types, constants, divisors, options = dict(types_), dict(constants_), dict(divisors_), dict(options_)
     names = kernel.arg_names
     absent = {name: None for name in names if name not in types and name not in constants}
     constants = {**constants, **absent}

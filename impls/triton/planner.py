@@ -66,6 +66,8 @@ class Schedule:
     """Row tiles of all key-value heads and sequences."""
     workspace_bytes: int
     """Partial results, float32: out and lse of every split."""
+    out_dtype: str
+    """What the result is written as: q's dtype, or float32 where it is merged with others."""
 
 
 def why_not(problem: Problem) -> str | None:
@@ -154,10 +156,12 @@ def tile_for(problem: Problem, rows: int, arch: Arch) -> Tile:
     return _BY_WARP_GROUP[width]
 
 
-def schedule(problem: Problem, arch: Arch, tile_of: Callable[[Problem, int, Arch], Tile] = tile_for) -> Schedule:
+def schedule(
+    problem: Problem, arch: Arch, tile_of: Callable[[Problem, int, Arch], Tile] = tile_for, *, out_dtype: str | None = None
+) -> Schedule:
     """The schedule of `problem` on `arch`; on the CPU, where nothing limits a tile, the one of a data-centre GPU.
 
-    `tile_of` gives the tile for a number of packed query rows.
+    `tile_of` gives the tile for a number of packed query rows. `out_dtype` is q's where left out.
     """
     p = problem
     rows = p.q_len * p.group
@@ -182,6 +186,7 @@ def schedule(problem: Problem, arch: Arch, tile_of: Callable[[Problem, int, Arch
         tokens_per_split=tiles_each * tile.block_n,
         programs=programs,
         workspace_bytes=4 * splits * results * (p.v_head_dim + 1) if splits > 1 else 0,
+        out_dtype=out_dtype or p.dtype,
     )
 
 

@@ -24,6 +24,14 @@ class TritonNativeAttention(Implementation):
 
         return NativePlan(problem, arch)
 
+    def partial_dtype(self, problem: Problem) -> str:
+        return "float32"
+
+    def plan_partial(self, problem: Problem, arch: Arch) -> Plan:
+        from impls.triton_native.attention import NativePlan
+
+        return NativePlan(problem, arch, partial=True)
+
     def rounds(self, problem: Problem) -> Rounds:
         """Q to NVFP4 by rows, and the softmax numerators to float16 as in `triton`."""
         return {"q": Rounding("nvfp4"), "p": Rounding("float16")}

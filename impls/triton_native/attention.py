@@ -18,7 +18,7 @@ class NativePlan(TritonPlan):
     """Compiles for tensors with packed lines; `bind` compiles again if it is given tensors that are aligned less."""
 
     def _schedule(self) -> Schedule:
-        return tiles.schedule(self.problem, self.arch)
+        return tiles.schedule(self.problem, self.arch, out_dtype=self._out_dtype)
 
     def _compile_attend(self, alignment: Alignment) -> Compiled:
         return _compile(self.problem, self.arch, self.schedule, alignment)

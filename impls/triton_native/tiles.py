@@ -43,12 +43,12 @@ def padded(dim: int) -> int:
     return max(planner.padded(dim), SHORTEST_PRODUCT)
 
 
-def schedule(problem: Problem, arch: Arch) -> Schedule:
-    """The schedule of `problem` on `arch`; on the CPU that of mma.sync, whose tiles are smaller.
+def schedule(problem: Problem, arch: Arch, *, out_dtype: str | None = None) -> Schedule:
+    """The schedule of `problem` on `arch`, as `planner.schedule`; on the CPU that of mma.sync, whose tiles are smaller.
 
     The kernel does not say when `merge` may be launched, so that it is launched when all has ended.
     """
-    return replace(planner.schedule(problem, arch, _tile), merged_early=False)
+    return replace(planner.schedule(problem, arch, _tile, out_dtype=out_dtype), merged_early=False)
 
 
 def longest_chain(problem: Problem) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from impls.arch import CPU, find
 from impls.contract import Implementation, Plan, Problem, Unsupported
-from impls.registry import BUILT_IN, ENTRY_POINT_GROUP, implementation, implementations, why_not
+from impls.registry import BUILT_IN, ENTRY_POINT_GROUP, STAND_INS, implementation, implementations, why_not
 
 PROBLEM = Problem(batch=1, q_heads=1, kv_heads=1, q_len=1, kv_len=16, head_dim=16, v_head_dim=16)
 
@@ -75,8 +75,9 @@ def install(site: Path, monkeypatch: pytest.MonkeyPatch, *entry_points: str) -> 
 
 def test_built_in_implementations_are_what_their_lines_say() -> None:
     found = implementations()
-    assert list(found)[: len(BUILT_IN)] == list(BUILT_IN)
-    for name in BUILT_IN:
+    listed = [*BUILT_IN, *STAND_INS]
+    assert list(found)[: len(listed)] == listed
+    for name in listed:
         assert isinstance(found[name], Implementation)
         assert found[name].name == name
         assert found[name].summary
@@ -178,7 +179,7 @@ def test_a_name_that_is_no_text_is_refused(file: Path) -> None:
 
 def test_an_installed_implementation_is_listed_after_the_built_in_ones(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(file.parent, monkeypatch, "mine = mine:Mine")
-    assert list(implementations()) == [*BUILT_IN, "mine"]
+    assert list(implementations()) == [*BUILT_IN, *STAND_INS, "mine"]
     assert why_not("mine", PROBLEM, "cpu") == "it only says no."
     sys.modules.pop("mine")
 
@@ -201,7 +202,7 @@ def test_an_installed_implementation_that_cannot_be_used_is_listed_with_its_reas
     install(file.parent, monkeypatch, entry)
     name = entry.split()[0]
     found = implementations()
-    assert list(found) == [*BUILT_IN, name]
+    assert list(found) == [*BUILT_IN, *STAND_INS, name]
     assert (found[name].name, found[name].summary) == (name, "installed, but cannot be loaded")
     reason = found[name].why_not(PROBLEM, CPU)
     assert reason is not None

@@ -104,6 +104,20 @@ def test_p_rounding_is_the_unit_roundoff_on_mass_and_result() -> None:
     assert float(exact_bound.out.max()) < error < float(bound.out.max()) < 2 * error
 
 
+def test_partial_results_are_rounded_once_more_on_the_mass() -> None:
+    """Two parts of opposite sign and equal weight, each just below a tie of bfloat16 on the side that makes the sum worse."""
+    parts = torch.tensor([1 + 0.99 * 2.0**-8, -(1 - 0.99 * 2.0**-9)], dtype=torch.float64)
+    exact, error = float(parts.mean()), float((parts.bfloat16().double().mean() - parts.mean()).abs())
+    problem, given = replace(PROBLEM, kv_len=2), reference(float(parts.mean()), float(parts.abs().mean()))
+    once = error_bound(problem, given, p=EXACT, chain=2, v_max=1.0)
+    twice = error_bound(problem, given, p=EXACT, chain=2, v_max=1.0, partial=Rounding("bfloat16"))
+    in_float32 = error_bound(problem, given, p=EXACT, chain=2, v_max=1.0, partial=Rounding("float32"))
+    assert abs(exact) < 2.0**-7
+    assert float(once.out.max()) < error < float(twice.out.max()) < 4 * error
+    assert float(once.out.max()) < float(in_float32.out.max()) < float(once.out.max()) + 64 * U
+    assert float(once.lse.max()) < float(twice.lse.max()) < float(once.lse.max()) + 32 * U
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_output_rounding_to_nearest_holds_and_towards_zero_does_not(dtype: str) -> None:
     problem = replace(PROBLEM, dtype=dtype)

@@ -54,12 +54,12 @@ def a_runner_reads_contents_when_it_runs(device: torch.device) -> None:
     """Queries, lengths, pages and the cache all change under a bound runner (on a GPU: under a captured graph)."""
     inputs = make_inputs(RAGGED_PAGES, device)
     runner = bind(RAGGED_PAGES, inputs, device)
-    run = _captured(runner) if device.type == "cuda" else runner
+    run = captured(runner) if device.type == "cuda" else runner
     run()
     _check(RAGGED_PAGES, inputs, runner.output)
     for seed, lens in ((1, (150, 0, 100, 17, 65)), (2, (0, 1, 2, 3, 0))):
         changed = replace(RAGGED_PAGES, lens=lens)
-        _overwrite(inputs, make_inputs(changed, device, seed))
+        overwrite(inputs, make_inputs(changed, device, seed))
         run()
         _check(changed, inputs, runner.output)
 
@@ -131,7 +131,7 @@ def _far(case: Case, axis: int, stride: int, device: torch.device) -> None:
     _check(case, inputs, runner.output)
 
 
-def _captured(runner: Callable[[], None]) -> Callable[[], None]:
+def captured(runner: Callable[[], None]) -> Callable[[], None]:
     """Replay of a CUDA graph that was captured around one call."""
     runner()
     torch.cuda.synchronize()
@@ -141,7 +141,7 @@ def _captured(runner: Callable[[], None]) -> Callable[[], None]:
     return graph.replay
 
 
-def _overwrite(old: Inputs, new: Inputs) -> None:
+def overwrite(old: Inputs, new: Inputs) -> None:
     """Put the contents of `new` into the tensors of `old`; the new pool of pages may be smaller."""
     old.q.copy_(new.q)
     for a, b in ((old.kv_lens, new.kv_lens), (old.block_table, new.block_table)):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from impls.arch import CPU
-from impls.contract import Inputs, Output, Paged, Problem, Runner
+from impls.contract import EXACT, Inputs, Output, Paged, Plan, Problem, Rounds, Runner
 from impls.host import arch_of
 from impls.numerics.bounds import error_bound
 from impls.numerics.metrics import errors
@@ -176,6 +176,12 @@ def bind(case: Case, inputs: Inputs, device: torch.device) -> Runner:
     assert TritonAttention().why_not(problem, arch) is None
     plan = TritonPlan(problem, arch)
     plan.schedule = replace(plan.schedule, **case.schedule)
+    return bind_plan(plan, case, inputs, device)
+
+
+def bind_plan(plan: Plan, case: Case, inputs: Inputs, device: torch.device) -> Runner:
+    """Bound to outputs that are poison, with gaps if the case has them."""
+    problem = case.problem
     shape = (problem.batch, problem.q_heads, problem.q_len)
     out = torch.full((*shape, problem.v_head_dim), torch.nan, dtype=inputs.q.dtype, device=device)
     lse = torch.full(shape, torch.nan, device=device)
@@ -298,13 +304,13 @@ def on_cpu(inputs: Inputs) -> Inputs:
     return _to(inputs, torch.device("cpu"))
 
 
-def compare(problem: Problem, inputs: Inputs, output: Output, chain: int) -> dict[str, float]:
-    """Errors over their bounds, and rows that see nothing but do not say so."""
+def compare(problem: Problem, inputs: Inputs, output: Output, chain: int, rounds: Rounds | None = None) -> dict[str, float]:
+    """Errors over their bounds, and rows that see nothing but do not say so. `rounds` are those of `triton` if left out."""
     inputs = on_cpu(inputs)
-    reference = reference_attention(problem, inputs)
-    rounding = TritonAttention().rounds(problem)["p"]
+    rounds = TritonAttention().rounds(problem) if rounds is None else rounds
+    reference = reference_attention(problem, inputs, rounds=rounds)
     v_max = float(dequantize(inputs.v4).abs().nan_to_num(0.0).max()) if inputs.v4.codes.numel() else 0.0
-    bound = error_bound(problem, reference, p=rounding, chain=chain, v_max=v_max)
+    bound = error_bound(problem, reference, p=rounds["p"], partial=rounds.get("partial", EXACT), chain=chain, v_max=v_max)
     out, lse = output.out.cpu(), output.lse.cpu()
     found = errors(out, lse, reference, bound)
     unseen = reference.lse == -torch.inf

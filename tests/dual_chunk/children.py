@@ -1,0 +1,55 @@
+"""Functions that worker processes run: with TRITON_INTERPRET=1 they interpret the kernels, without it they compile them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from impls.arch import CPU as ARCH_CPU
+from impls.arch import find
+from impls.contract import Problem
+from impls.dual_chunk.attention import DualChunkPlan
+from impls.registry import implementation
+from impls.triton.attention import TritonPlan
+from tests.dual_chunk.behaviours import BEHAVIOURS
+from tests.dual_chunk.bias import measure
+from tests.dual_chunk.cases import CASES, run
+from tests.triton.cases import make_inputs
+
+CPU = torch.device("cpu")
+
+
+def run_case(request: dict[str, Any]) -> dict[str, float]:
+    return run(CASES[request["case"]], CPU)
+
+
+def run_behaviour(request: dict[str, Any]) -> None:
+    BEHAVIOURS[request["behaviour"]](CPU)
+
+
+def compile_plan(request: dict[str, Any]) -> dict[str, Any]:
+    """Shared bytes of the kernels that the passes of `problem` compile to, and what the plan says."""
+    chosen, problem, arch = implementation(request["impl"]), Problem(**request["problem"]), find(request["arch"])
+    reason = chosen.why_not(problem, arch)
+    assert reason is None, reason
+    plan = chosen.plan(problem, arch)
+    assert isinstance(plan, DualChunkPlan)
+    inner = [plan.inner_plan(tile, one) for tile in plan.chunks.tiles for one in tile.passes]
+    shared = {each.shared_bytes for one in inner if isinstance(one, TritonPlan) for each in one.kernels()}
+    return {"shared": sorted(shared), "workspace": plan.workspace_bytes, "plan": plan.describe()}
+
+
+def launches(request: dict[str, Any]) -> list[str]:
+    """Entries of what a runner for `arch` would launch, in order, bound to tensors on the CPU."""
+    case = CASES[request["case"]]
+    inputs = make_inputs(case.given, CPU)
+    plan = case.chosen.plan(case.given.problem, find(request["arch"]))
+    runner = plan.bind(inputs.q, plan.pack(inputs.k4, inputs.v4), kv_lens=inputs.kv_lens, block_table=inputs.block_table)
+    return [launch.entry for launch in runner.launches]
+
+
+def drift(request: dict[str, Any]) -> list[float]:
+    """The bias of one chain, then of chunks, in a small problem."""
+    problem = Problem(1, 1, 1, 1, 1024, 16, 32)
+    return [found.bias for found in measure(problem, ARCH_CPU, (256, 100))]
