@@ -18,6 +18,7 @@ from impls.errors import CommandError
 
 _PUBLIC = {
     "attention": "impls.api",
+    "linear": "impls.weights.api",
     "implementations": "impls.registry",
     "why_not": "impls.registry",
     "quantize": "impls.nvfp4",

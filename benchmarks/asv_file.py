@@ -24,9 +24,9 @@ from benchmarks.asv_names import TRACKS, Track, benchmark_name, class_names, sam
 from benchmarks.cells import Workload, workloads
 from benchmarks.commit import commit_seconds
 from benchmarks.journal import SUFFIX, Journal, environment_slug
+from benchmarks.operations import all_names, operation_of
 from benchmarks.records import FAILURES, PROTOCOL, Cell
 from impls.errors import CommandError
-from impls.registry import names
 
 BENCHMARKS = "benchmarks.json"
 COLUMNS = (
@@ -64,7 +64,7 @@ def write_asv_files(results: Path, journals: Sequence[Journal]) -> list[str]:
 def handed_to_asv(journals: Sequence[Journal]) -> tuple[list[str], list[str]]:
     """(the registered implementations and those of the journals; sentences about those that asv cannot tell from others)."""
     found = {cell.impl for journal in journals for cell in journal.cells}
-    return told_apart([*names(), *sorted(found - set(names()))])
+    return told_apart([*all_names(), *sorted(found - set(all_names()))])
 
 
 def asv_path(journal: Journal) -> Path:
@@ -76,7 +76,8 @@ def benchmark_list(impls: Iterable[str]) -> dict[str, Any]:
     impls = list(impls)
     found: dict[str, Any] = {}
     for workload in workloads().values():
-        for impl in class_names(workload, impls).values():
+        able = [impl for impl in impls if operation_of(impl) == workload.operation]
+        for impl in class_names(workload, able).values():
             for track in TRACKS[workload.suite]:
                 name = benchmark_name(workload, impl, track)
                 found[name] = {

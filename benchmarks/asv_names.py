@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from benchmarks.cells import Workload, workloads
-from benchmarks.records import Cell
+from benchmarks.operations import operation_of
+from benchmarks.records import TIMED, Cell
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Track:
 
 
 TRACKS = {
-    "latency": (Track("latency", "seconds", "time"),),
+    **{suite: (Track("latency", "seconds", "time"),) for suite in TIMED},
     "host": tuple(Track(name, "seconds", "time") for name in ("plan", "pack", "bind", "call")),
     "numerics": tuple(
         Track(name, unit, "track")
@@ -77,7 +78,7 @@ def told_apart(impls: Iterable[str]) -> tuple[list[str], list[str]]:
     clashes: list[str] = []
     owners: dict[str, str] = {}
     for impl in impls:
-        classes = [f"{module_name(workload)}.{class_name(workload, impl)}" for workload in workloads().values()]
+        classes = [f"{module_name(workload)}.{class_name(workload, impl)}" for workload in workloads_of(impl)]
         taken = next((name for name in classes if name in owners), None)
         if taken is None:
             apart.append(impl)
@@ -85,6 +86,11 @@ def told_apart(impls: Iterable[str]) -> tuple[list[str], list[str]]:
         else:
             clashes.append(f"asv would call {owners[taken]!r} and {impl!r} both {taken}; rename one of the implementations.")
     return apart, clashes
+
+
+def workloads_of(impl: str) -> list[Workload]:
+    """Those that `impl` has cells of."""
+    return [workload for workload in workloads().values() if workload.operation == operation_of(impl)]
 
 
 def samples(cell: Cell, track: Track) -> tuple[float, ...]:

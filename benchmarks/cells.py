@@ -13,11 +13,18 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
+from benchmarks.layers import LayerProblem
+from benchmarks.operations import names, operation_of
+from benchmarks.presets import PRESETS
 from benchmarks.records import SUITES
 from impls.contract import Problem
+from impls.weights.contract import Projection
 
 HEAD_DIMS = (64, 128, 192, 256, 512)
 KV_LENS = (1024, 8192, 32768, 131072)
+WEIGHTS = ("4096x14336", "14336x4096", "4096x6144", "5376x5376", "8192x28672")
+"""Elements that are summed x outputs: Llama 3 8B's MLP and fused q, k, v; a square; Llama 3 70B's MLP."""
+ROWS = (1, 8, 16, 32, 64, 512, 4096)
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,24 @@ class Workload:
         """Every combination of axis values, the last axis fastest."""
         return itertools.product(*(axis.quick if quick else axis.values for axis in self.axes))
 
-    def problem(self, head_dim: int, kv_len: int) -> Problem:
+    @property
+    def operation(self) -> str:
+        """What its implementations do, see `benchmarks.operations`."""
+        return self.suite if self.suite in ("projection", "layer") else "attention"
+
+    def problem(self, *values: int | str) -> Problem | Projection | LayerProblem:
+        """The problem of a point of a workload that is timed."""
+        if self.operation == "projection":
+            weights, rows = values
+            inputs, outputs = map(int, str(weights).split("x"))
+            return Projection(int(rows), outputs, inputs)
+        kv_len = int(values[1])
+        q_len = kv_len if self.q_len is None else self.q_len
+        if self.operation == "layer":
+            return LayerProblem(str(values[0]), q_len, kv_len)
+        return self.attention(int(values[0]), kv_len)
+
+    def attention(self, head_dim: int, kv_len: int) -> Problem:
         """The attention problem of a point of a latency or host workload."""
         return Problem(
             batch=self.batch,
@@ -161,7 +185,36 @@ def workloads() -> dict[str, Workload]:
         q_heads=16,
         kv_heads=16,
     )
-    return {workload.name: workload for workload in (numerics, host, *decode, *extend, prefill)}
+    projection = Workload(
+        "projection",
+        "projection",
+        "Rows times NVFP4 weights, a linear layer.",
+        (
+            Axis("weights", "", WEIGHTS, WEIGHTS[:2]),
+            Axis("rows", "m", ROWS, (1, 64, 4096)),
+        ),
+        quick=True,
+    )
+    layer = Workload(
+        "layer",
+        "layer",
+        "One new token through a model's attention layer: q, k and v, attention, output.",
+        _preset_and_kv_len(KV_LENS, quick=(8192,)),
+        quick=True,
+    )
+    layer_prefill = Workload(
+        "layer-prefill",
+        "layer",
+        "A prompt through a model's attention layer: q, k and v, attention, output.",
+        _preset_and_kv_len((1024, 8192)),
+        q_len=None,
+    )
+    attention = (numerics, host, *decode, *extend, prefill)
+    return {workload.name: workload for workload in (*attention, projection, layer, layer_prefill)}
+
+
+def _preset_and_kv_len(kv_lens: tuple[int, ...], *, quick: tuple[int, ...] = ()) -> tuple[Axis, Axis]:
+    return Axis("preset", "", tuple(PRESETS), tuple(PRESETS)[:1] if quick else ()), Axis("kv_len", "kv", kv_lens, quick)
 
 
 def _head_dim_and_kv_len(
@@ -182,6 +235,8 @@ def specs(impls: dict[str, str], suites: Sequence[str] = SUITES, pattern: str = 
         if workload.suite not in suites or (quick and not workload.quick):
             continue
         for impl, source in impls.items():
+            if operation_of(impl) != workload.operation:
+                continue
             ranks = {True: 0, False: 0}
             for point in workload.points(quick=quick):
                 first = workload.quick and all(value in axis.quick for axis, value in zip(workload.axes, point, strict=True))
@@ -204,6 +259,10 @@ def find(cell_id: str, impls: dict[str, str]) -> CellSpec:
 
 
 def _examples(impls: dict[str, str], suites: Sequence[str]) -> str:
-    impl = next(iter(impls))
-    chosen = [workload for workload in workloads().values() if workload.suite in suites]
-    return ", ".join(workload.cell_id(impl, next(workload.points())) for workload in chosen)
+    """Ids of the workloads of `suites`, by the first of `impls` that does each."""
+    ids = []
+    for workload in workloads().values():
+        able = [impl for impl in impls if operation_of(impl) == workload.operation] or names(workload.operation)
+        if workload.suite in suites:
+            ids.append(workload.cell_id(able[0], next(workload.points())))
+    return ", ".join(ids)

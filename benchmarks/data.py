@@ -1,4 +1,4 @@
-"""Random data of a dense problem, made where it is used and in slices: the same for every implementation.
+"""Random data, made where it is used and in slices: the same for every implementation.
 
 A cache of 32 sequences of 32768 tokens at head dim 512 would take 17 GiB in float32, and quantising it about ten times that.
 """
@@ -49,19 +49,35 @@ def largest_value(cache: NVFP4Tensor) -> float:
     return largest * float(cache.global_scale)
 
 
+def normal_weights(outputs: int, inputs: int, seed: int, device: torch.device | str) -> NVFP4Tensor:
+    """Standard normal [outputs, inputs], blocks along the inputs."""
+    from impls.nvfp4 import NVFP4Tensor
+
+    drawn = _quantised_slices((1, outputs, inputs, seed, device), -1)
+    return NVFP4Tensor(drawn.codes[0], drawn.scales[0], drawn.global_scale, -1, drawn.length)
+
+
 def _quantised_normal(problem: Problem, dim: int, block_axis: int, seed: int, device: torch.device | str) -> NVFP4Tensor:
-    """[B, Hkv, Sk, dim] as `quantize` makes it of the whole: the values are drawn twice, first for the global scale alone."""
+    """[B, Hkv, Sk, dim]"""
+    from impls.nvfp4 import NVFP4Tensor
+
+    p = problem
+    drawn = _quantised_slices((p.batch * p.kv_heads, p.kv_len, dim, seed, device), block_axis)
+    codes, scales = (part.unflatten(0, (p.batch, p.kv_heads)) for part in (drawn.codes, drawn.scales))
+    return NVFP4Tensor(codes, scales, drawn.global_scale, drawn.block_axis, drawn.length)
+
+
+def _quantised_slices(drawn: tuple[int, int, int, int, torch.device | str], block_axis: int) -> NVFP4Tensor:
+    """What `_normal` draws, as `quantize` makes it of the whole: drawn twice, first for the global scale alone."""
     import torch
 
     from impls.nvfp4 import NVFP4Tensor, default_global_scale, quantize
 
-    p = problem
-    drawn = (p.batch * p.kv_heads, p.kv_len, dim, seed, device)
     scale = default_global_scale(torch.stack([piece.abs().amax() for piece in _normal(*drawn)]))
     pieces = [quantize(piece, block_axis=block_axis, global_scale=scale, check=False) for piece in _normal(*drawn)]
-    codes = torch.cat([piece.codes for piece in pieces]).unflatten(0, (p.batch, p.kv_heads))
+    codes = torch.cat([piece.codes for piece in pieces])
     # not every torch joins float8 tensors
-    scales = torch.cat([piece.scales.view(torch.uint8) for piece in pieces]).unflatten(0, (p.batch, p.kv_heads))
+    scales = torch.cat([piece.scales.view(torch.uint8) for piece in pieces])
     return NVFP4Tensor(codes, scales.view(torch.float8_e4m3fn), scale, pieces[0].block_axis, pieces[0].length)
 
 

@@ -4,8 +4,8 @@
     {"do": "add", "impl": "triton"}                                 -> {"series", "estimate", "facts"}
     {"do": "sample", "impl": "triton", "series": "latency"}         -> {"seconds", "mhz"}
 
-`impl` is what `impls.registry.implementation` takes. Who asks decides on order and number, and replaces the process when a
-candidate has broken it. `prepare` is for other processes: it compiles ahead, so that `add` finds the kernels on the disk.
+`impl` is what `benchmarks.operations.implementation` takes. Who asks decides on order and number, and replaces the process when
+a candidate has broken it. `prepare` is for other processes: it compiles ahead, so that `add` finds the kernels on the disk.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any
 from benchmarks.candidate import Candidate
 from benchmarks.cells import workloads
 from benchmarks.clock import Clock
-from benchmarks.shape import Shape
+from benchmarks.operations import implementation
+from benchmarks.subject import Subject
+from benchmarks.subjects import subject
 from impls.arch import find
 from impls.contract import Unsupported
-from impls.registry import implementation
 
 
 class Session:
@@ -28,7 +29,7 @@ class Session:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._shape: Shape | None = None
+        self._subject: Subject | None = None
         self._candidates: dict[str, Candidate] = {}
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,12 +41,12 @@ class Session:
             raise ValueError(f"a request is one of {', '.join(known)}, not {do!r}.")
         return known[do](**arguments)
 
-    def open(self, workload: str, values: Sequence[int]) -> dict[str, Any]:
+    def open(self, workload: str, values: Sequence[Any]) -> dict[str, Any]:
         """{"no_clock": one sentence where there is no SM clock, else None}"""
         self._candidates.clear()
-        self._shape = None
+        self._subject = None
         self._clock.release()
-        self._shape = Shape(workloads()[workload].problem(*values), self._clock.device)
+        self._subject = subject(workloads()[workload].problem(*values), self._clock.device)
         return {"no_clock": self._clock.why_no_mhz}
 
     def add(self, impl: str) -> dict[str, Any]:
@@ -54,14 +55,14 @@ class Session:
         Raises Unsupported, RuntimeError where the candidate fails a check, and whatever it raises itself. The candidates
         that are here stay, unless the error is one of CUDA.
         """
-        shape = self._opened()
+        opened = self._opened()
         self._clock.release()  # what a candidate that failed has left behind
         try:
-            candidate = Candidate(implementation(impl), shape, self._clock)
+            candidate = Candidate(implementation(impl), opened, self._clock)
         finally:
-            overwritten = shape.overwritten()
+            overwritten = opened.overwritten()
             if overwritten:
-                shape.restore()
+                opened.restore()
         if overwritten:
             raise RuntimeError(f"it writes to its inputs: {', '.join(overwritten)}.")
         self._candidates[impl] = candidate
@@ -73,10 +74,10 @@ class Session:
             raise ValueError(f"{impl} was not added to this shape.")
         return self._candidates[impl].sample(series)._asdict()
 
-    def _opened(self) -> Shape:
-        if self._shape is None:
+    def _opened(self) -> Subject:
+        if self._subject is None:
             raise ValueError("no shape is open.")
-        return self._shape
+        return self._subject
 
 
 def serve(request: Mapping[str, Any]) -> dict[str, Any]:

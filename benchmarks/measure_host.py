@@ -34,7 +34,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     from impls.arch import CPU
 
     chosen = implementation(request["impl"])
-    problem = workloads()["host"].problem(request["head_dim"], request["kv_len"])
+    problem = workloads()["host"].attention(request["head_dim"], request["kv_len"])
     reason = chosen.why_not(problem, CPU)
     if reason:
         raise Unsupported(f"its host costs are not measured on a CPU: {reason}")

@@ -25,11 +25,14 @@ Status = Literal["ok", "unsupported", "skipped", "oom", "timeout", "failed", "cr
 STATUSES = ("ok", "unsupported", "skipped", "oom", "timeout", "failed", "crashed")
 FAILURES = ("failed", "crashed", "timeout", "oom")
 """Statuses of cells that should have been measured and were not; "unsupported" and "skipped" say that none was to be had."""
-SUITES = ("latency", "numerics", "host")
+SUITES = ("latency", "projection", "layer", "numerics", "host")
+TIMED = ("latency", "projection", "layer")
+"""The suites that are a GPU's times."""
 WORK = {
-    "flops": "floating-point operations of Q @ K^T and P @ V over the visible keys only",
-    "nvfp4_bytes": "bytes of the NVFP4 K and V that a call attends to",
+    "flops": "floating-point operations of products with weights, and of Q @ K^T and P @ V over the visible keys only",
+    "nvfp4_bytes": "bytes of the NVFP4 weights, and of the NVFP4 K and V that a call attends to",
     "cache_bytes": "bytes of the cache as the implementation packs it",
+    "weight_bytes": "bytes of the weights as the implementation packs them",
     "workspace_bytes": "bytes it allocates besides cache and outputs",
 }
 """{name: meaning} of the whole numbers in `Cell.work`."""

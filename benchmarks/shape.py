@@ -1,12 +1,14 @@
-"""One shape's data on the device, shared by all its candidates, and what is right on it."""
+"""One attention problem's data on the device, shared by all its candidates, and what is right on it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.data import device_inputs, largest_value
-from impls.contract import EXACT, Implementation, Inputs, Output, Problem, Rounds
+from benchmarks.subject import Checked, Subject, of_nvfp4
+from benchmarks.work import attended_bytes, flops
+from impls.contract import EXACT, Cache, Implementation, Inputs, Output, Plan, Problem, Rounds, Runner
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
 CHECKED_ROWS = 16
 """Query rows compared with the reference; float64 attention over all of a long prefill would take hours."""
-CHECKSUM_BYTES = 1 << 24
+SHARED_ERRORS = ("relative_l2", "largest_row_error", "magnitude_ratio", "lse_error", "cosine", "nan_count", "inf_count")
+"""Fields that `impls.numerics.metrics.Errors` and `benchmarks.records.Numerics` both have."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Comparison:
     """Against the reference without the implementation's declared roundings."""
 
 
-class Shape:
+class Shape(Subject):
     """The inputs of a problem, and its references: computed once, and shared by candidates that round alike."""
 
     def __init__(self, problem: Problem, device: torch.device) -> None:
@@ -43,9 +46,8 @@ class Shape:
         count = min(problem.q_len, CHECKED_ROWS)
         self._rows = torch.linspace(0, problem.q_len - 1, count, device=device).round().long()
         self._v_max = largest_value(self.inputs.v4)
-        self._negated = False
         self._references: dict[tuple[bool, frozenset[tuple[str, str]]], Reference] = {}
-        self._checksums = self._summed()
+        self.begin()
 
     def compare(self, chosen: Implementation, output: Output) -> Comparison:
         """`output` of `chosen` for the queries as they are now."""
@@ -68,20 +70,45 @@ class Shape:
         found = errors(rows.out, rows.lse, reference, bound)
         return Comparison(found, why_wrong(rows, reference, bound, found), ratio(rows.out.double() - exact.out, exact.out))
 
-    def negate_queries(self) -> None:
-        """Change q in place, exactly and reversibly; other outputs are right from then on."""
-        self.inputs.q.neg_()
-        self._negated = not self._negated
+    def pack(self, plan: Plan) -> Cache:
+        return plan.pack(self.inputs.k4, self.inputs.v4)
 
-    def overwritten(self) -> list[str]:
-        """Names of the inputs that are no longer what they were."""
-        return [name for name, found in self._summed().items() if found != self._checksums[name]]
+    def bind(self, plan: Plan, packed: Cache) -> Runner:
+        return plan.bind(self.inputs.q, packed)
 
-    def restore(self) -> None:
-        """Put back what `overwritten` finds changed."""
-        fresh = _tensors(device_inputs(self.problem, self.device))
-        for name, tensor in _tensors(self.inputs).items():
-            tensor.copy_(fresh[name])
+    def written(self, runner: Runner) -> tuple[torch.Tensor, ...]:
+        return runner.output.out, runner.output.lse
+
+    def check(self, chosen: Implementation, written: tuple[torch.Tensor, ...]) -> Checked:
+        compared = self.compare(chosen, Output(*written))
+        found = compared.errors
+        numerics = {
+            **{name: getattr(found, name) for name in SHARED_ERRORS},
+            "error_over_bound": max(found.out_over_bound, found.lse_over_bound),
+            "exact_relative_l2": compared.exact_relative_l2,
+        }
+        return Checked(numerics, compared.why_wrong)
+
+    def converts(self, packed: Cache) -> bool:
+        return packed.k4 is not self.inputs.k4 or packed.v4 is not self.inputs.v4 or bool(packed.extra)
+
+    def facts(self, plan: Plan, packed: Cache) -> dict[str, Any]:
+        work = {
+            "flops": flops(self.problem),
+            "nvfp4_bytes": attended_bytes(self.problem),
+            "cache_bytes": packed.nbytes,
+            "workspace_bytes": plan.workspace_bytes,
+        }
+        return {"cache_layout": packed.layout, "work": work}
+
+    def changing(self) -> torch.Tensor:
+        return self.inputs.q
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return _tensors(self.inputs)
+
+    def fresh(self) -> dict[str, torch.Tensor]:
+        return _tensors(device_inputs(self.problem, self.device))
 
     def _reference(self, rounds: Rounds) -> Reference:
         """Float64 attention over the sampled rows. Those of p and of partial results are not executed: no part of the key."""
@@ -90,31 +117,11 @@ class Shape:
         executed: Rounds = {
             operand: rounding for operand, rounding in rounds.items() if operand not in ("p", "partial") and rounding != EXACT
         }
-        key = self._negated, frozenset((operand, rounding.name) for operand, rounding in executed.items())
+        key = self.negated, frozenset((operand, rounding.name) for operand, rounding in executed.items())
         if key not in self._references:
             self._references[key] = reference_attention(self.problem, self.inputs, rows=self._rows, rounds=executed)
         return self._references[key]
 
-    def _summed(self) -> dict[str, tuple[int, ...]]:
-        return {name: _checksum(tensor) for name, tensor in _tensors(self.inputs).items()}
-
 
 def _tensors(inputs: Inputs) -> dict[str, torch.Tensor]:
-    import torch
-
-    named = {"q": inputs.q}
-    for name, cache in (("k4", inputs.k4), ("v4", inputs.v4)):
-        named[f"{name}.codes"] = cache.codes
-        named[f"{name}.scales"] = cache.scales.view(torch.uint8)
-        named[f"{name}.global_scale"] = cache.global_scale
-    return named
-
-
-def _checksum(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The bytes, each times its position, summed piece by piece: a copy of the tensor may not fit."""
-    import torch
-
-    flat = tensor.reshape(-1).view(torch.uint8)
-    weights = torch.arange(1, min(len(flat), CHECKSUM_BYTES) + 1, device=tensor.device)
-    sums = [(piece * weights[: len(piece)]).sum() for piece in flat.split(CHECKSUM_BYTES)]
-    return tuple(torch.stack(sums).tolist())
+    return {"q": inputs.q, **of_nvfp4("k4", inputs.k4), **of_nvfp4("v4", inputs.v4)}

@@ -160,7 +160,7 @@ def rows_of(one: Wanted) -> Iterator[Row]:
 def problem_of(one: Wanted) -> Problem:
     """The problem of a call. Raises ValueError where the head dim makes none."""
     workload, kv_len = KINDS[one.workload]
-    return workloads()[workload].problem(one.head_dim, kv_len)
+    return workloads()[workload].attention(one.head_dim, kv_len)
 
 
 def launches(source: str, problem: Problem, arch: Arch) -> tuple[Launch, ...]:

@@ -21,13 +21,14 @@ from typing import Any
 import impls.worker
 from benchmarks.cells import CellSpec
 from benchmarks.journal import JournalWriter
+from benchmarks.operations import all_names, implementation
 from benchmarks.outcome import cell_of, failure_of, without_number
 from benchmarks.preparing import prepare
-from benchmarks.records import Cell
+from benchmarks.records import TIMED, Cell
 from benchmarks.source import ROOT
 from benchmarks.together import ADD_CALLS, Together, samples_of
 from benchmarks.work import predicted_call, predicted_pack
-from impls.registry import BUILT_IN, why_not
+from impls.arch import find
 from impls.worker import Worker
 
 LATENCY_FUNCTION = "benchmarks.latency:serve"
@@ -57,11 +58,11 @@ class Place:
 
 def predicted_seconds(spec: CellSpec, place: Place) -> float:
     """A rough figure for plans and budgets."""
-    if spec.suite == "latency":
+    if spec.suite in TIMED:
         if place.no_gpu:
             return 0.0
-        problem = spec.workload.problem(**spec.parameters)
-        if spec.source in BUILT_IN and place.arch and why_not(spec.source, problem, place.arch):
+        problem = spec.workload.problem(*spec.values)
+        if spec.source in all_names() and place.arch and implementation(spec.source).why_not(problem, find(place.arch)):
             return 0.0
         call, pack = predicted_call(problem), predicted_pack(problem)
         other = samples_of("eager", call) + 1  # the first one is a warm-up
@@ -142,11 +143,11 @@ def units(specs: Sequence[CellSpec], place: Place) -> list[list[CellSpec]]:
     """
     found: dict[object, list[CellSpec]] = {}
     for spec in specs:
-        together = spec.suite == "latency" and not place.no_gpu
+        together = spec.suite in TIMED and not place.no_gpu
         found.setdefault((spec.workload.name, spec.values) if together else spec.id, []).append(spec)
     if place.no_gpu:
         return list(found.values())
-    return sorted(found.values(), key=lambda unit: (not unit[0].quick, unit[0].suite != "latency"))
+    return sorted(found.values(), key=lambda unit: (not unit[0].quick, unit[0].suite not in TIMED))
 
 
 class _Progress:
@@ -192,7 +193,7 @@ class _Progress:
 
 def how_of(spec: CellSpec, place: Place) -> str:
     """Latency is a GPU's, also where it cannot be had."""
-    return "gpu" if spec.suite == "latency" else place.how
+    return "gpu" if spec.suite in TIMED else place.how
 
 
 class Bench:
@@ -216,7 +217,7 @@ class Bench:
 
     def prepare(self, specs: Sequence[CellSpec], *, deadline: float = math.inf) -> None:
         """Plan ahead what will be timed of `specs`, and was not planned before."""
-        timed = [spec for spec in specs if spec.suite == "latency" and spec.id not in self._prepared]
+        timed = [spec for spec in specs if spec.suite in TIMED and spec.id not in self._prepared]
         if timed and self._place.arch:
             prepare(timed, self._place.arch, self._path, self._report, deadline=deadline)
             self._prepared.update(spec.id for spec in timed)
@@ -224,15 +225,15 @@ class Bench:
     def measure(self, specs: Sequence[CellSpec]) -> Iterator[Cell]:
         """The cells of one of `units`, as they end. A fault of an implementation becomes its cell's status and sentence."""
         (spec, *_) = specs
-        if spec.suite == "latency" and not self._place.no_gpu:
+        if spec.suite in TIMED and not self._place.no_gpu:
             yield from self._time(specs)
         else:
             yield from map(self._measure_alone, specs)
 
     def _measure_alone(self, spec: CellSpec) -> Cell:
         how = how_of(spec, self._place)
-        if spec.suite == "latency":
-            return without_number(spec, how, "unsupported", f"latency is measured on a GPU, and {self._place.no_gpu}")
+        if spec.suite in TIMED:
+            return without_number(spec, how, "unsupported", f"{spec.suite} is measured on a GPU, and {self._place.no_gpu}")
         if spec.suite == "host":
             if self._place.how != "cpu":
                 told = "beside a GPU, host time is the series `host` of the latency cells."

@@ -142,7 +142,7 @@ def samples_of(series: str, seconds: float) -> int:
 
 def _patience(spec: CellSpec, calls: int) -> float:
     """Seconds that so many calls may take, and as many conversions."""
-    problem = spec.workload.problem(**spec.parameters)
+    problem = spec.workload.problem(*spec.values)
     return SLOW * calls * (predicted_call(problem) + predicted_pack(problem))
 
 

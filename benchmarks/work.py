@@ -4,26 +4,46 @@ from __future__ import annotations
 
 from functools import cache
 
+from benchmarks.layers import LayerProblem
 from impls.contract import Problem
+from impls.weights.contract import Projection
+
+AnyProblem = Problem | Projection | LayerProblem
 
 FLOPS_PER_S, BYTES_PER_S = 100e12, 1e12
 """What a middling implementation reaches on a data-centre GPU."""
 
 
-def predicted_call(problem: Problem) -> float:
+def predicted_call(problem: AnyProblem) -> float:
     """Seconds of one call on a GPU, roughly: for plans, budgets and time limits."""
-    return flops(problem) / FLOPS_PER_S + attended_bytes(problem) / BYTES_PER_S
+    return flops(problem) / FLOPS_PER_S + nvfp4_bytes(problem) / BYTES_PER_S
 
 
-def predicted_pack(problem: Problem) -> float:
+def predicted_pack(problem: AnyProblem) -> float:
     """Seconds of converting the whole cache to 16 bits, roughly: it is read, and 2 bytes are written for each 9/16."""
-    return problem.kv_bytes * (1 + 2 * 16 / 9) / BYTES_PER_S
+    if isinstance(problem, Projection):
+        return 0.0
+    cached = problem.attention if isinstance(problem, LayerProblem) else problem
+    return cached.kv_bytes * (1 + 2 * 16 / 9) / BYTES_PER_S
 
 
-def flops(problem: Problem) -> int:
-    """Floating-point operations of Q @ K^T and P @ V, a multiplication and an addition each, over visible keys only."""
+def flops(problem: AnyProblem) -> int:
+    """Floating-point operations, a multiplication and an addition each: of Q @ K^T and P @ V over visible keys only."""
+    if isinstance(problem, Projection):
+        return problem.flops
+    if isinstance(problem, LayerProblem):
+        return problem.qkv.flops + flops(problem.attention) + problem.output.flops
     p = problem
     return 2 * (p.head_dim + p.v_head_dim) * p.batch * p.q_heads * visible_pairs(p.q_len, p.kv_len, p.causal, p.window)
+
+
+def nvfp4_bytes(problem: AnyProblem) -> int:
+    """Bytes of the NVFP4 cache that a call attends to, and of its NVFP4 weights."""
+    if isinstance(problem, Projection):
+        return problem.weight_bytes
+    if isinstance(problem, LayerProblem):
+        return problem.qkv.weight_bytes + attended_bytes(problem.attention) + problem.output.weight_bytes
+    return attended_bytes(problem)
 
 
 @cache

@@ -53,7 +53,7 @@ def timing_rows(cells: Sequence[Cell]) -> list[Row]:
     """One row per cell and series: order statistics of its samples, in seconds, and of their clocks, in MHz.
 
     Samples themselves are not shipped. `point` is what the cell's parameters say besides kv_len ("d128", or a preset),
-    `kv_len` the tokens. A cell's work, cache and error stand in each of its rows.
+    `kv_len` the tokens, `rows` those of a projection. A cell's work, cache and error stand in each of its rows.
     """
     rows = []
     for cell in cells:
@@ -74,6 +74,8 @@ def timing_rows(cells: Sequence[Cell]) -> list[Row]:
 
 ROWS: dict[str, Callable[[Sequence[Cell]], list[Row]]] = {
     "latency": timing_rows,
+    "projection": timing_rows,
+    "layer": timing_rows,
     "numerics": numerics_rows,
     "host": timing_rows,
 }
@@ -87,10 +89,16 @@ def head(cell: Cell) -> Row:
 
 
 def _point(parameters: Sequence[str]) -> Row:
-    """("d128", "kv1024") -> point "d128", kv_len 1024."""
-    kv_lens = [int(found[1]) for one in parameters if (found := re.fullmatch(r"kv(\d{1,15})", one))]
-    rest = [one for one in parameters if not re.fullmatch(r"kv\d{1,15}", one)]
-    return {"point": " ".join(rest), "kv_len": kv_lens[0] if kv_lens else None}
+    """("d128", "kv1024") -> point "d128", kv_len 1024; ("4096x14336", "m8") -> point "4096x14336", rows 8."""
+    found: dict[str, int | None] = {"kv_len": None, "rows": None}
+    rest = []
+    for one in parameters:
+        counted = re.fullmatch(r"(kv|m)(\d{1,15})", one)
+        if counted:
+            found["kv_len" if counted[1] == "kv" else "rows"] = int(counted[2])
+        else:
+            rest.append(one)
+    return {"point": " ".join(rest), **found}
 
 
 def _clocks(clocks: Sequence[int] | None) -> Row:
@@ -101,7 +109,7 @@ def _clocks(clocks: Sequence[int] | None) -> Row:
 
 def _cost(cell: Cell) -> Row:
     """What a call has to do, what its cache takes, and what is lost by it: `exact_relative_l2` counts every rounding."""
-    row: Row = {name: cell.work.get(name) for name in ("flops", "nvfp4_bytes", "cache_bytes")}
+    row: Row = {name: cell.work.get(name) for name in ("flops", "nvfp4_bytes", "cache_bytes", "weight_bytes")}
     row["cache_layout"] = cell.cache_layout
     row["exact_relative_l2"] = None if cell.numerics is None else _number(cell.numerics.exact_relative_l2)
     return row

@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
     chosen = parser.parse_args(arguments)
     try:
         tiles = list(combinations(chosen.tile))
-        problem = workloads()[chosen.workload].problem(chosen.head_dim, chosen.kv_len)
+        problem = workloads()[chosen.workload].attention(chosen.head_dim, chosen.kv_len)
     except ValueError as error:
         parser.error(str(error))
     arch, why_not = gpu_here()

@@ -12,7 +12,7 @@ from benchmarks.cells import CellSpec, find
 from benchmarks.commands.selection import chosen_impls
 from benchmarks.here import place_here
 from benchmarks.once import launch_once
-from benchmarks.records import FAILURES, to_json
+from benchmarks.records import FAILURES, TIMED, to_json
 from benchmarks.sweep import Bench, Place
 from impls.contract import Unsupported
 from impls.errors import CommandError
@@ -89,7 +89,7 @@ def _check(spec: CellSpec, place: Place) -> int:
 
 
 def _device(spec: CellSpec, place: Place) -> str:
-    if spec.suite == "latency" and place.no_gpu:
+    if spec.suite in TIMED and place.no_gpu:
         raise CommandError(f"{spec.id} needs a GPU, and {place.no_gpu}")
     return "cuda" if place.how == "gpu" else "cpu"
 

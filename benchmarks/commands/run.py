@@ -15,7 +15,7 @@ from benchmarks.commands.selection import add_place, add_selection, chosen_impls
 from benchmarks.commit import resolve_commit
 from benchmarks.here import place_here, this_run
 from benchmarks.journal import JournalWriter, read_results
-from benchmarks.records import FAILURES, STATUSES
+from benchmarks.records import FAILURES, STATUSES, TIMED
 from benchmarks.sweep import Place, how_of, predicted_seconds, sweep, units, within
 
 
@@ -42,7 +42,7 @@ def execute(arguments: argparse.Namespace) -> int:
         _print_plan(planned, place, arguments.budget)
         return 0
     commit = resolve_commit(arguments.commit) if arguments.commit else None
-    timed = any(spec.suite == "latency" for spec in planned)
+    timed = any(spec.suite in TIMED for spec in planned)
     run = this_run(_command(arguments), place, timed=timed, commit=commit)
     with JournalWriter(arguments.results, run, resume=arguments.resume) as journal:
         if journal.cut:

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 
 from benchmarks.asv_names import told_apart
+from benchmarks.operations import all_names, implementation
 from benchmarks.records import SUITES
 from impls.errors import CommandError
 from impls.outside import name_of_file
-from impls.registry import implementation, names
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def chosen_impls(text: str | None) -> dict[str, str]:
     another, also in asv's spelling.
     """
     if text is None:
-        return {name: name for name in names()}
+        return {name: name for name in all_names()}
     chosen = {}
     for source in words("--impl", text):
         name = name_of_file(source) if ".py:" in source else implementation(source).name
@@ -41,7 +41,7 @@ def chosen_impls(text: str | None) -> dict[str, str]:
             raise CommandError(f"--impl names {name!r} twice.")
         # another process, with another working directory, has to find the same file
         chosen[name] = str(Path(source).absolute()) if ".py:" in source else source
-    _, clashes = told_apart(dict.fromkeys([*names(), *chosen]))
+    _, clashes = told_apart(dict.fromkeys([*all_names(), *chosen]))
     if clashes:  # said before anything is measured that asv could not be told
         raise CommandError(clashes[0])
     return chosen

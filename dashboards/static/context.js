@@ -4,6 +4,7 @@
 nvfp4bench.overContext = (() => {
   const { marks, plot } = nvfp4bench;
   const HEIGHT = { narrow: 320, wide: 400 };
+  const TOKENS = { title: "cached tokens", unit: "tokens" };
   const ROOM = 0.06; // of the axis, at both ends: the text of the outermost level stands there
 
   /**
@@ -12,9 +13,9 @@ nvfp4bench.overContext = (() => {
    * A point is {impl, how, kv_len, value, low, high, text}; `low` and `high` may be left out. `kvLens` are the tokens that the
    * workload has cells for: where an implementation has no number at one of them, its line and band stop, and start again
    * behind it. `levels` are {value, text} of measured limits, with their texts at the `side`. `bound` is [tokens, value] of
-   * what was computed.
+   * what was computed. `along` says what `kv_len` counts, where that is not tokens.
    */
-  return function overContext(target, { label, points, kvLens, impls, orders, axis, levels, side, bound }) {
+  return function overContext(target, { label, points, kvLens, impls, orders, axis, levels, side, bound, along = TOKENS }) {
     if (!points.length) {
       plot.leaveEmpty(target, "No number to draw: see the reasons below.");
       return;
@@ -33,7 +34,7 @@ nvfp4bench.overContext = (() => {
     const { shapes, annotations } = plot.levels(levels, side);
     const banded = lines.filter(({ stops }) => stops.some((point) => point?.low !== undefined));
 
-    plot.draw(target, label, [...banded.map(band), ...boundLine(bound), ...lines.map((one) => line(one, kvLens))], {
+    plot.draw(target, label, [...banded.map(band), ...boundLine(bound), ...lines.map((one) => line(one, kvLens, along.unit))], {
       height: target.clientWidth < 480 ? HEIGHT.narrow : HEIGHT.wide,
       shapes,
       annotations: [...annotations, ...boundText(bound)],
@@ -41,13 +42,13 @@ nvfp4bench.overContext = (() => {
         type: "log",
         tickvals: kvLens,
         ticktext: kvLens.map(nvfp4bench.tokens),
-        title: { text: "cached tokens", standoff: 6 },
+        title: { text: along.title, standoff: 6 },
       },
       yaxis: { type: "log", range, ...plot.decades(range, 6), ...axis },
     });
   };
 
-  function line({ impl, how, look, stops }, kvLens) {
+  function line({ impl, how, look, stops }, kvLens, unit) {
     const colour = marks.colourOf(look);
     return {
       type: "scatter",
@@ -56,7 +57,7 @@ nvfp4bench.overContext = (() => {
       x: kvLens,
       y: stops.map((point) => point?.value ?? null),
       connectgaps: false,
-      text: stops.map((point) => point && `${impl}<br>${point.kv_len} tokens: ${point.text}<br>${how}`),
+      text: stops.map((point) => point && `${impl}<br>${point.kv_len} ${unit}: ${point.text}<br>${how}`),
       hovertemplate: "%{text}<extra></extra>",
       line: { color: colour, dash: look.dash, width: 1.75 },
       marker: { color: colour, symbol: marks.symbolFor(look, how), size: 7, line: { color: colour, width: 1 } },

@@ -6,7 +6,7 @@
 "use strict";
 
 nvfp4bench.sections = (() => {
-  const { dotPlot, element, timing } = nvfp4bench;
+  const { dotPlot, element, timing, weights } = nvfp4bench;
   const { collator, columns, counted, distinct, groupBy, isMeasured, numeric, putTable } = nvfp4bench.rows;
   const { table, foldedTable } = nvfp4bench.tables;
   const FAILURES = ["wrong", "failed", "crashed", "timeout", "oom"];
@@ -45,6 +45,8 @@ nvfp4bench.sections = (() => {
       command,
     ],
     host: [point, tokens, impl, ...times, status, how, command],
+    projection: [point, number("rows", "rows"), impl, ...times, columns.error, status, how, command],
+    layer: [workload, point, tokens, impl, ...times, columns.error, status, how, command],
   };
 
   /** Draw `suite` into its section from the rows of a run. */
@@ -102,6 +104,9 @@ nvfp4bench.sections = (() => {
         suffix: "s",
       });
     },
+
+    projection: weights.projections,
+    layer: weights.layers,
 
     latency(rows, view, all) {
       timing.show(rows, view, all);

@@ -82,7 +82,7 @@ class Alignment:
 
 
 def alignment_of(tensor: torch.Tensor) -> int:
-    """Bytes, a power of two up to 16, that divide its address and its outer strides."""
+    """Bytes, up to 16, that divide the tensor's address and all its outer strides."""
     strides = (stride * tensor.element_size() for stride in outer_strides(tensor)[:-1])
     return math.gcd(tensor.data_ptr(), *strides, VECTOR_BYTES)
 

@@ -125,8 +125,8 @@ def _e2m1(codes):
 
 
 @triton.jit
-def scale_per_byte(scales, DTYPE: tl.constexpr, HAS_E4M3: tl.constexpr):
-    """[R, C] of uint8 scales [R, C / 8], what `even` and `odd` multiply by: a block of 16 elements is 8 bytes of codes.
+def scale_operand(scales, DTYPE: tl.constexpr, HAS_E4M3: tl.constexpr):
+    """What codes are multiplied by, of uint8 `scales`.
 
     HAS_E4M3: the GPU converts E4M3 to float16. All that comes of it has the same bits either way.
     """
@@ -143,6 +143,16 @@ def scale_per_byte(scales, DTYPE: tl.constexpr, HAS_E4M3: tl.constexpr):
             scale = (e4m3(scales) * 2.0**127).to(tl.float16)
         else:
             scale = (e4m3(scales) * 2.0**120 * 2.0**119).to(tl.bfloat16)
+    return scale
+
+
+@triton.jit
+def scale_per_byte(scales, DTYPE: tl.constexpr, HAS_E4M3: tl.constexpr):
+    """[R, C] of uint8 scales [R, C / 8], what `even` and `odd` multiply by: a block of 16 elements is 8 bytes of codes.
+
+    HAS_E4M3 as in `scale_operand`.
+    """
+    scale = scale_operand(scales, DTYPE, HAS_E4M3)
     R: tl.constexpr = scales.shape[0]
     C: tl.constexpr = scales.shape[1] * 8
     return tl.broadcast_to(scale[:, :, None], (R, C // 8, 8)).reshape(R, C)

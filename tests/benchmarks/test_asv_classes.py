@@ -15,8 +15,8 @@ from benchmarks.asv_classes import benchmark_classes
 from benchmarks.asv_file import benchmark_list
 from benchmarks.asv_names import TRACKS, benchmark_name, class_name, class_names
 from benchmarks.cells import workloads
+from benchmarks.operations import all_names, names
 from benchmarks.records import PROTOCOL, to_json
-from impls.registry import names
 from tests.benchmarks.records_made_up import failed_cell, host_cell
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -38,7 +38,7 @@ assert not {{"torch", "triton"}} & set(sys.modules), "torch or triton was import
 
 
 def test_asv_finds_the_series_that_journals_are_made_into(discovered):
-    described = benchmark_list(names())
+    described = benchmark_list(all_names())
     assert set(discovered) == set(described)
     for name, entry in described.items():
         for key in ("params", "param_names", "unit", "type", "version"):
@@ -48,7 +48,7 @@ def test_asv_finds_the_series_that_journals_are_made_into(discovered):
 def test_each_family_has_a_sweep_of_its_own(discovered):
     """asv keys a cache by module and line; families that shared one would read each other's cells."""
     keys = {name.split(".")[0]: entry["setup_cache_key"] for name, entry in discovered.items()}
-    assert len(set(keys.values())) == len(keys) == 5
+    assert len(set(keys.values())) == len(keys) == 7
     assert all(key.split(":")[0] == family for family, key in keys.items())
 
 
@@ -56,19 +56,22 @@ def test_there_is_a_class_for_every_workload_and_implementation(discovered):
     wanted = {
         benchmark_name(workload, impl, track)
         for workload in workloads().values()
-        for impl in names()
+        for impl in names(workload.operation)
         for track in TRACKS[workload.suite]
     }
     assert set(discovered) == wanted
     assert "decode.TritonB8.track_latency" in wanted
     assert "host.TorchReferenceBf16.track_call" in wanted
+    assert "projection.W4a16.track_latency" in wanted
+    assert "layer.TritonW4a16Prefill.track_latency" in wanted
+    assert "decode.W4a16.track_latency" not in wanted
 
 
 def test_names_have_no_hyphen():
     """asv takes what follows a hyphen for the index of a parameter."""
     assert class_name(workloads()["decode-b8"], "dual_chunk-x") == "DualChunkXB8"
     assert class_name(workloads()["host"], "4bit") == "Impl4bit"
-    assert not [name for name in benchmark_list(names()) if "-" in name]
+    assert not [name for name in benchmark_list(all_names()) if "-" in name]
 
 
 def test_two_implementations_cannot_share_a_name():

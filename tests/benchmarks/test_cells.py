@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.cells import specs, workloads
+from benchmarks.operations import operation_of
 from benchmarks.records import CELL_ID, SUITES
 
-IMPLS = {"triton": "triton", "torch-reference-bf16": "torch-reference-bf16"}
+ATTENTION = {name: name for name in ("triton", "torch-reference-bf16")}
+PROJECTIONS = {name: name for name in ("w4a16", "torch-bf16-linear")}
+LAYERS = {name: name for name in ("triton+w4a16", "sdpa-flash+torch-bf16-linear")}
+IMPLS = {**ATTENTION, **PROJECTIONS, **LAYERS}
 
 
 def test_ids_are_unique_and_read_as_the_contract_says():
@@ -58,7 +62,10 @@ def test_quick_is_a_part_of_full_and_comes_first():
 def test_a_short_budget_leaves_no_implementation_and_no_workload_out():
     first = specs(IMPLS, quick=True)[: 2 * len([workload for workload in workloads().values() if workload.quick])]
     assert {(spec.workload.name, spec.impl) for spec in first} == {
-        (workload.name, impl) for workload in workloads().values() if workload.quick for impl in IMPLS
+        (workload.name, impl)
+        for workload in workloads().values()
+        if workload.quick
+        for impl in {"attention": ATTENTION, "projection": PROJECTIONS, "layer": LAYERS}[workload.operation]
     }
 
 
@@ -66,6 +73,40 @@ def test_a_pattern_selects_by_id():
     found = specs(IMPLS, pattern="decode*/triton/d64/*")
     assert {spec.workload.name for spec in found} == {"decode", "decode-b8", "decode-b32"}
     assert {spec.values[0] for spec in found} == {64}
+
+
+def test_each_operation_has_cells_of_those_who_do_it():
+    ids = [spec.id for spec in specs(IMPLS)]
+    assert {"projection/w4a16/4096x14336/m1", "projection/torch-bf16-linear/14336x4096/m4096"} <= set(ids)
+    assert {"layer/triton+w4a16/llama-3-8b/kv8192", "layer-prefill/triton+w4a16/gemma-3-27b/kv8192"} <= set(ids)
+    assert not [one for one in ids if one.startswith(("decode/w4a16", "projection/triton", "layer/w4a16", "numerics/w4a16"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "operation"),
+    [
+        ("triton", "attention"),
+        ("dual-chunk:triton", "attention"),
+        ("w4a16", "projection"),
+        ("triton+w4a16", "layer"),
+        ("dual-chunk:triton+torch-bf16-linear", "layer"),
+        ("a+b", "attention"),
+        ("+w4a16", "attention"),
+        ("my/file.py:Mine", "attention"),
+    ],
+)
+def test_a_name_says_its_operation(name, operation):
+    assert operation_of(name) == operation
+
+
+def test_projections_and_layers_are_the_sizes_of_their_names():
+    found = workloads()
+    one = found["projection"].problem("4096x14336", 8)
+    assert (one.rows, one.outputs, one.inputs) == (8, 14336, 4096)
+    layer = found["layer"].problem("llama-3-8b", 8192)
+    assert (layer.qkv.outputs, layer.qkv.inputs, layer.output.outputs, layer.output.inputs) == (6144, 4096, 4096, 4096)
+    assert (layer.attention.q_len, layer.attention.kv_len, layer.attention.group) == (1, 8192, 4)
+    assert found["layer-prefill"].problem("gemma-3-12b", 1024).qkv.rows == 1024
 
 
 @pytest.mark.parametrize("options", [{"pattern": "nothing/*"}, {"pattern": "decode/*", "suites": ("host",)}])

@@ -54,7 +54,10 @@ BAD_INPUT = {
     ),
     "empty words": (["run", "--cell", "host/*", "--commit", ""], "an argument is empty"),
     "empty value": (["results", "check", "--results="], "an argument is empty"),
-    "unknown suite": (["run", "--suite", "speed"], "unknown suite 'speed'; there are latency, numerics, host."),
+    "unknown suite": (
+        ["run", "--suite", "speed"],
+        "unknown suite 'speed'; there are latency, projection, layer, numerics, host.",
+    ),
     "unknown cell": (["run", "--cell", "nothing/*"], "no cell is called 'nothing/*'; ids read like"),
     "no quick cell": (["run", "--quick", "--cell", "decode-b8/*"], "no quick cell is called 'decode-b8/*'"),
     "budget of words": (["run", "--budget", "soon"], "a positive number of seconds is needed, not 'soon'"),

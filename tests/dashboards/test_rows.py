@@ -78,6 +78,11 @@ def test_tokens_are_told_from_the_other_parameters() -> None:
     assert (preset["point"], preset["kv_len"]) == ("llama3-8b", 131072)
 
 
+def test_rows_of_a_projection_are_told_from_its_weights() -> None:
+    (row,) = timing_rows([replace(timed((1.0,)), id="projection/w4a16/4096x14336/m64", suite="projection")])
+    assert (row["point"], row["kv_len"], row["rows"]) == ("4096x14336", None, 64)
+
+
 def test_a_broken_bound_is_wrong_and_keeps_its_numbers() -> None:
     cell = errors(error_over_bound=3.0, verdict="the error is 3 x its bound.")
     assert (cell.verdict, sentence(cell)) == ("wrong", "the error is 3 x its bound.")

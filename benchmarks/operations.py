@@ -1,0 +1,56 @@
+"""The operations that cells are about, and the names of those who do each.
+
+attention     impls.registry                         decode/triton/d128/kv131072
+projection    impls.weights.registry                 projection/w4a16/4096x14336/m1
+layer         an attention and a projection          layer/triton+w4a16/llama-3-8b/kv32768
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import impls.registry
+from impls.weights.registry import projection, projections
+
+OPERATIONS = ("attention", "projection", "layer")
+IN_LAYERS = ("triton", "sdpa-flash", "sdpa-cudnn")
+"""The attention of layers that are measured unasked; any other is named as ATTENTION+PROJECTION."""
+
+
+def names(operation: str) -> list[str]:
+    """Of all that do `operation`, without importing what an installed package brings."""
+    if operation == "projection":
+        return list(projections())
+    if operation == "layer":
+        return [f"{attention}+{weights}" for attention in IN_LAYERS for weights in projections()]
+    return impls.registry.names()
+
+
+def all_names() -> list[str]:
+    """Of every operation."""
+    return [name for operation in OPERATIONS for name in names(operation)]
+
+
+def operation_of(name: str) -> str:
+    """What an implementation of this name does."""
+    if name in projections():
+        return "projection"
+    return "layer" if layer_parts(name) else "attention"
+
+
+def layer_parts(name: str) -> tuple[str, str] | None:
+    """(attention, projection) of a layer's name, None where it is no layer's."""
+    attention, plus, weights = name.rpartition("+")
+    return (attention, weights) if plus and attention and weights in projections() else None
+
+
+def implementation(name: str) -> Any:
+    """Whoever is called so, or is at path/to/file.py:Class. Raises ValueError if there is nobody."""
+    if ".py:" not in name and name in projections():
+        return projection(name)
+    parts = layer_parts(name)
+    if parts is None:
+        return impls.registry.implementation(name)
+    from benchmarks.layers import Layer
+
+    return Layer(impls.registry.implementation(parts[0]), projection(parts[1]))

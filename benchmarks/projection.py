@@ -1,0 +1,12 @@
+"""Latency of products with NVFP4 weights, over weights x rows; a class per implementation."""
+
+from benchmarks.asv_classes import SWEEP_TIMEOUT, Found, benchmark_classes, swept
+
+globals().update(benchmark_classes(__name__))
+
+
+def setup_cache() -> Found:
+    return swept(__name__)
+
+
+setup_cache.timeout = SWEEP_TIMEOUT  # type: ignore[attr-defined]

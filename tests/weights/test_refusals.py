@@ -1,0 +1,102 @@
+"""Wrong operands end in one sentence that names the tensor, what it should be and what came."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from impls.arch import CPU
+from impls.contract import Unsupported
+from impls.nvfp4 import quantize
+from impls.weights.api import linear
+from impls.weights.contract import Packed, Projection
+from impls.weights.reference import over_bound, reference_projection
+from impls.weights.registry import projection, projections
+
+X = torch.randn(3, 64).bfloat16()
+W4 = quantize(torch.randn(32, 64))
+LINEAR = "torch-bf16-linear"
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ((0, 1, 1), "rows must be a whole number from 1"),
+        ((1, 2**31, 1), "outputs must be a whole number"),
+        ((1, 1, 1.5), "inputs must be a whole number"),
+        ((1, 1, 1, "float32"), "x must be one of bfloat16, float16, not float32"),
+    ],
+)
+def test_a_problem_that_makes_no_sense(fields, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Projection(*fields)
+
+
+@pytest.mark.parametrize(
+    ("x", "w4", "sentence"),
+    [
+        (X[:, :48], W4, r"w4 must have shape|x must have shape"),
+        (X.float(), W4, "x must be one of bfloat16, float16, not float32"),
+        (X, torch.zeros(32, 64), "w4 must be an NVFP4Tensor"),
+        (X, quantize(torch.randn(2, 32, 64)), r"w4 must be an NVFP4Tensor of \[N, K\]"),
+        (X, quantize(torch.randn(32, 64), block_axis=0), "blocks must run along K, axis -1, not along axis -2"),
+        ([1.0], W4, "x must be a tensor"),
+        (torch.tensor(1.0), W4, "x must be a tensor"),
+    ],
+)
+def test_operands_that_do_not_fit(x, w4, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        linear(x, w4, impl=LINEAR)
+
+
+def test_tensors_that_are_not_the_plans():
+    plan = projection(LINEAR).plan(Projection(3, 32, 64), CPU)
+    packed = plan.pack(W4)
+    with pytest.raises(ValueError, match=r"out must have shape \[M, N\] = \[3, 32\], not \[3, 31\]"):
+        plan.bind(X, packed, out=torch.zeros(3, 31).bfloat16())
+    with pytest.raises(ValueError, match="the rows of x must be contiguous; theirs has a stride of 3"):
+        plan.bind(torch.zeros(64, 3).bfloat16().T, packed)
+    with pytest.raises(ValueError, match="out must be bfloat16, not float16"):
+        plan.bind(X, packed, out=torch.zeros(3, 32).half())
+    with pytest.raises(ValueError, match="pack them with this plan"):
+        plan.bind(X, Packed({}, "nothing"))
+
+
+def test_a_name_that_is_none_lists_those_that_are():
+    with pytest.raises(ValueError, match="unknown projection 'w4'; there are w4a16, torch-bf16-linear"):
+        projection("w4")
+
+
+def test_what_cannot_run_here_says_why():
+    with pytest.raises(Unsupported, match="only interpreted"):
+        linear(X, W4)
+    with pytest.raises(Unsupported, match="takes bfloat16, not float16"):
+        linear(X.half(), W4, impl=LINEAR)
+
+
+def test_no_rows_are_no_work():
+    assert linear(X[:0], W4).shape == (0, 32)
+
+
+@pytest.mark.parametrize("fault", ["nibbles", "a line later", "scale", "zero"])
+def test_the_bound_catches_faults(fault):
+    reference = reference_projection(X, W4, projections()["w4a16"])
+    right = reference.out.bfloat16()
+    wrong = {
+        "nibbles": (X.double().view(3, 32, 2).flip(-1).view(3, 64) @ _values().T).bfloat16(),
+        "a line later": right.roll(1, 1),
+        "scale": right * 1.02,
+        "zero": torch.zeros_like(right),
+    }[fault]
+    assert over_bound(right, reference) <= 1
+    assert over_bound(wrong, reference) > 1
+
+
+def test_torch_is_within_its_bound():
+    assert over_bound(linear(X, W4, impl=LINEAR), reference_projection(X, W4, projection(LINEAR))) <= 1
+
+
+def _values() -> torch.Tensor:
+    from impls.nvfp4 import dequantize
+
+    return dequantize(W4, torch.float64)
