@@ -15,14 +15,16 @@ not grow with the context; in float64 that changes nothing that a float32 kernel
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import torch
 
 from impls.contract import EXACT, Inputs, Paged, Problem, Rounding, Rounds
-from impls.nvfp4 import E4M3_MAX, NVFP4Tensor, dequantize, round_rows
+from impls.nvfp4 import E2M1_MAX, E4M3_MAX, NVFP4Tensor, dequantize, round_rows
 
 CHUNK = 8192  # keys whose scores are held at a time
 
@@ -58,7 +60,15 @@ def reference_attention(
     def chunk(batch: int, head: int, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
         k = _tokens(problem, inputs, inputs.k4, batch, head, start, stop)
         v = _tokens(problem, inputs, inputs.v4, batch, head, start, stop)
-        return round_operand(k, rounds.get("k", EXACT)), round_operand(v, rounds.get("v", EXACT))
+        return rounded("k", k, batch, head), rounded("v", v, batch, head)
+
+    def rounded(name: Literal["k", "v"], x: torch.Tensor, batch: int, head: int) -> torch.Tensor:
+        rounding = rounds.get(name, EXACT)
+        if rounding.name != "float8_e4m3_by_head":
+            return round_operand(x, rounding)
+        cache = inputs.k4 if name == "k" else inputs.v4
+        unit = head_unit(problem, cache, batch, head) * float(cache.global_scale)
+        return round_operand(x / unit, Rounding("float8_e4m3")) * unit  # exact but for the rounding: few bits, powers of two
 
     return _attend(problem, q, chunk, inputs.kv_lens, rows)
 
@@ -94,6 +104,23 @@ def round_operand(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
     if rounding.name == "float8_e4m3":
         return x.clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).double()  # torch versions differ beyond 448
     return x.to(getattr(torch, rounding.name)).double()
+
+
+def head_unit(problem: Problem, cache: NVFP4Tensor, batch: int, head: int) -> float:
+    """What `float8_e4m3_by_head` rounds relative to, besides the global scale, in one sequence's head.
+
+    The least power of two with 6 * (the largest block scale) <= 448 * unit, or 1 where there is none above 0. Of a dense cache
+    the scales are those of the sequence, of a paged one those of all pages; NaN is left out, and signs do not matter.
+    """
+    scales = cache.scales
+    if isinstance(problem.layout, Paged):
+        token_major = problem.layout.order == "NHD" and cache.block_axis == -1
+        scales = scales[:, :, head] if token_major else scales[:, head]
+    else:
+        scales = scales[batch, head]
+    magnitudes = scales.float().abs().nan_to_num(nan=0.0)
+    largest = float(magnitudes.max()) if magnitudes.numel() else 0.0
+    return 2.0 ** math.frexp(E2M1_MAX * largest / E4M3_MAX)[1] if largest else 1.0
 
 
 def visible_keys(problem: Problem, rows: torch.Tensor, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:

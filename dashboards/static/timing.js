@@ -2,7 +2,7 @@
 "use strict";
 
 nvfp4bench.timing = (() => {
-  const { clocks, element, fastest, latency, marks, roofline, tradeoff, tokens } = nvfp4bench;
+  const { breakeven, clocks, element, fastest, latency, marks, roofline, tradeoff, tokens } = nvfp4bench;
   const { distinct, isMeasured } = nvfp4bench.rows;
   const SERIES = ["latency", "charge", "pack", "total", "eager", "host"]; // in this order, others behind them
   const LABELS = new Map([
@@ -44,6 +44,8 @@ nvfp4bench.timing = (() => {
     fastest.draw(part("fastest"), ofWorkload, { ...shape, title: workload, budget });
     const atTokens = here.filter((row) => row.kv_len === Number(kvLen));
     tradeoff.draw(part("errors"), atTokens, { ...shape, title: `${shape.title}, ${tokens(Number(kvLen))} tokens` });
+    const extended = measured.filter((row) => row.point === point && row.kv_len === Number(kvLen));
+    breakeven.draw(part("breakeven"), extended, { ...view, title: `${point}, ${tokens(Number(kvLen))} tokens` });
     clocks.draw({ ...part("clocks"), words: byId("latency-clocks-words") }, measured, clocks.highest(all));
   }
 

@@ -80,22 +80,26 @@ class TritonPlan(Plan):
     ) -> Runner:
         inputs = Inputs(q, cache.k4, cache.v4, kv_lens, block_table)
         output = bind_inputs(self.problem, inputs, out, lse, out_dtype=self.schedule.out_dtype)
+        return self._runner(inputs, cache, output)
+
+    def _runner(self, inputs: Inputs, cache: Cache, output: Output) -> Runner:
+        """`inputs` and `output` are the problem's."""
         alignment = self.alignment.and_also(Alignment.of(inputs, output.out))
         if not self.arch.is_gpu:
-            return InterpretedRunner(output, self._steps(inputs, output, alignment))
-        require_arch(q.device, self.arch)
+            return InterpretedRunner(output, self._steps(inputs, cache, output, alignment))
+        require_arch(inputs.q.device, self.arch)
         compiled = self.kernels(alignment)
-        launches = [launch_of(*each) for each in zip(compiled, self._steps(inputs, output, alignment), strict=True)]
+        launches = [launch_of(*each) for each in zip(compiled, self._steps(inputs, cache, output, alignment), strict=True)]
         return CompiledRunner(output, launches, self.arch)
 
-    def _steps(self, inputs: Inputs, output: Output, alignment: Alignment) -> list[Step]:
+    def _steps(self, inputs: Inputs, cache: Cache, output: Output, alignment: Alignment) -> list[Step]:
         """The kernels of a call, with their arguments. Allocates the workspace."""
         p, s = self.problem, self.schedule
         if s.splits == 1:
-            return [self._attend(inputs, output, alignment)]
+            return [self._attend(inputs, cache, output, alignment)]
         partial = self._workspace(inputs.q.device)
         return [
-            self._attend(inputs, partial, alignment),
+            self._attend(inputs, cache, partial, alignment),
             Step(
                 kernels.merge,
                 (partial.lse[0].numel(), -(-p.v_head_dim // MERGE_SLICE), 1),
@@ -129,7 +133,7 @@ class TritonPlan(Plan):
     def _compile_attend(self, alignment: Alignment) -> Compiled:
         return compile_attend(self.problem, self.arch, self.schedule, alignment)
 
-    def _attend(self, inputs: Inputs, result: Output, alignment: Alignment) -> Step:
+    def _attend(self, inputs: Inputs, cache: Cache, result: Output, alignment: Alignment) -> Step:
         p, s = self.problem, self.schedule
         grid = (s.programs, s.splits, s.parts)
         return Step(kernels.attend, grid, attend_values(p, s, inputs, result), attend_constants(p, s, alignment))

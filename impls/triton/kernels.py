@@ -143,6 +143,31 @@ def _lines_of_tokens(
 
 
 @triton.jit
+def _row_tile(kv_lens, kv_lens_batch_stride, kv_heads, q_len, kv_len, GROUP: tl.constexpr, BLOCK_M: tl.constexpr):
+    """What a program works on: (sequence, key-value head, split, part, row tile, tokens of the sequence, whether each of its
+    rows exists [M], their queries [M], their heads [M]).
+    """
+    row_tiles = tl.cdiv(q_len * GROUP, BLOCK_M)
+    kv_head = tl.program_id(0) // row_tiles % kv_heads
+    batch = tl.program_id(0) // row_tiles // kv_heads
+    split = tl.program_id(1)
+    part = tl.program_id(2)
+    row_tile = (
+        row_tiles - 1 - tl.program_id(0) % row_tiles
+    )  # under a causal mask the last tiles have most keys: start them first
+
+    tokens = kv_len
+    if kv_lens is not None:
+        tokens = tl.minimum(tl.maximum(tl.load(kv_lens + batch.to(tl.int64) * kv_lens_batch_stride), 0), kv_len)
+
+    rows = row_tile * BLOCK_M + tl.arange(0, BLOCK_M)  # [M]
+    row_exists = rows < q_len * GROUP
+    query = rows // GROUP
+    head = kv_head * GROUP + rows % GROUP
+    return batch, kv_head, split, part, row_tile, tokens, row_exists, query, head
+
+
+@triton.jit
 def _key_range(
     row_tile,
     query,
@@ -188,6 +213,15 @@ def _key_range(
 
 
 @triton.jit
+def _masked_from(start, stop, every_row_to, WINDOWED: tl.constexpr, BLOCK_N: tl.constexpr):
+    """The first key of the tiles that need a mask: whole ones that every row sees come before."""
+    if WINDOWED:
+        return start
+    else:  # noqa: RET505 - Triton would compile both returns
+        return tl.maximum(start, tl.minimum(every_row_to // BLOCK_N * BLOCK_N, stop // BLOCK_N * BLOCK_N))
+
+
+@triton.jit
 def _of_key(x, KEYS_FIRST: tl.constexpr):
     """[N] as it is broadcast over the scores."""
     return x[:, None] if KEYS_FIRST else x[None, :]
@@ -197,6 +231,29 @@ def _of_key(x, KEYS_FIRST: tl.constexpr):
 def _of_row(x, KEYS_FIRST: tl.constexpr):
     """[M] as it is broadcast over the scores, and over the sums of the output."""
     return x[None, :] if KEYS_FIRST else x[:, None]
+
+
+@triton.jit
+def _hide(s, keys, needed, first, last, WINDOWED: tl.constexpr, KEYS_FIRST: tl.constexpr):
+    """Scores `s` of `keys` [N], -inf where a row does not see the key: see `_key_range` for `first` and `last` [M]."""
+    visible = _of_key(needed, KEYS_FIRST) & (_of_key(keys, KEYS_FIRST) <= _of_row(last, KEYS_FIRST))
+    if WINDOWED:
+        visible = visible & (_of_key(keys, KEYS_FIRST) >= _of_row(first, KEYS_FIRST))
+    return tl.where(visible, s, _NO_KEY)
+
+
+@triton.jit
+def _numerators(s, top, total, KEYS_FIRST: tl.constexpr):
+    """(p, keep, top, total): the numerators of scores `s` relative to the new `top` [M], the factor that brings earlier sums
+    there, and the new sum of numerators.
+    """
+    KEY_AXIS: tl.constexpr = 0 if KEYS_FIRST else 1
+    new_top = tl.maximum(top, tl.max(s, KEY_AXIS))
+    shift = tl.where(new_top == _NO_KEY, 0.0, new_top)  # a row that has seen no key yet: exp2(-inf - 0), not -inf + inf
+    p = tl.exp2(s - _of_row(shift - P_BIAS, KEYS_FIRST))
+    keep = tl.exp2(top - shift)
+    total = total * keep + tl.sum(p, KEY_AXIS)
+    return p, keep, new_top, total
 
 
 @triton.jit
@@ -271,18 +328,8 @@ def _walk(
             s = tl.dot(q_odd, tl.trans(odd(codes, scale, DTYPE, HAS_E4M3, K_IN_PLACE)), s)
         s *= score_scale
         if MASKED:
-            visible = _of_key(needed, KEYS_FIRST) & (_of_key(keys, KEYS_FIRST) <= _of_row(last, KEYS_FIRST))
-            if WINDOWED:
-                visible = visible & (_of_key(keys, KEYS_FIRST) >= _of_row(first, KEYS_FIRST))
-            s = tl.where(visible, s, _NO_KEY)
-
-        KEY_AXIS: tl.constexpr = 0 if KEYS_FIRST else 1
-        new_top = tl.maximum(top, tl.max(s, KEY_AXIS))
-        shift = tl.where(new_top == _NO_KEY, 0.0, new_top)  # a row that has seen no key yet: exp2(-inf - 0), not -inf + inf
-        p = tl.exp2(s - _of_row(shift - P_BIAS, KEYS_FIRST))
-        keep = tl.exp2(top - shift)
-        total = total * keep + tl.sum(p, KEY_AXIS)
-        top = new_top
+            s = _hide(s, keys, needed, first, last, WINDOWED, KEYS_FIRST)
+        p, keep, top, total = _numerators(s, top, total, KEYS_FIRST)
 
         p16 = p.to(tl.float16)
         acc_even *= _of_row(keep, KEYS_FIRST)
@@ -324,6 +371,22 @@ def _walk(
             acc_even = _add_product(p16, even(codes, scale, tl.float16, HAS_E4M3, False), acc_even, KEYS_FIRST)
             acc_odd = _add_product(p16, odd(codes, scale, tl.float16, HAS_E4M3, False), acc_odd, KEYS_FIRST)
     return acc_even, acc_odd, top, total
+
+
+@triton.jit
+def _store_rows(out, out_rows, lse, lse_rows, result, row_lse, row_exists, part, V_WIDTH: tl.constexpr, DV: tl.constexpr):
+    """Store the float32 `result` [M, DV], rounded, and `row_lse` [M] at the offsets [M] of rows that exist.
+
+    Of several parts, each stores its own V_WIDTH head dims, and the first one the LSE.
+    """
+    if part == 0:
+        tl.store(lse + lse_rows, row_lse, mask=row_exists)
+    v_dim = tl.arange(0, DV)
+    tl.store(
+        out + out_rows[:, None] + (part * V_WIDTH + v_dim)[None, :],
+        rounded(result, out.dtype.element_ty),
+        mask=row_exists[:, None] & (v_dim < V_WIDTH)[None, :],
+    )
 
 
 @triton.jit
@@ -389,33 +452,13 @@ def attend(
     D: tl.constexpr,  # HEAD_DIM and V_WIDTH, padded to powers of two
     DV: tl.constexpr,
 ):
-    row_tiles = tl.cdiv(q_len * GROUP, BLOCK_M)
-    kv_head = tl.program_id(0) // row_tiles % kv_heads
-    batch = tl.program_id(0) // row_tiles // kv_heads
-    split = tl.program_id(1)
-    part = tl.program_id(2)
-    row_tile = (
-        row_tiles - 1 - tl.program_id(0) % row_tiles
-    )  # under a causal mask the last tiles have most keys: start them first
-
-    tokens = kv_len
-    if kv_lens is not None:
-        tokens = tl.minimum(tl.maximum(tl.load(kv_lens + batch.to(tl.int64) * kv_lens_batch_stride), 0), kv_len)
-
-    rows = row_tile * BLOCK_M + tl.arange(0, BLOCK_M)  # [M]
-    row_exists = rows < q_len * GROUP
-    query = rows // GROUP
-    head = kv_head * GROUP + rows % GROUP
-
+    batch, kv_head, split, part, row_tile, tokens, row_exists, query, head = _row_tile(
+        kv_lens, kv_lens_batch_stride, kv_heads, q_len, kv_len, GROUP, BLOCK_M
+    )
     first, last, begin, end, every_row_to, start, stop = _key_range(
         row_tile, query, tokens, q_len, window, split, splits, GROUP, CAUSAL, WINDOWED, BLOCK_M, BLOCK_N
     )
-    # Whole tiles that every row sees come first, and need no mask.
-    if WINDOWED:
-        masked_from = start
-    else:
-        masked_from = tl.maximum(start, tl.minimum(every_row_to // BLOCK_N * BLOCK_N, stop // BLOCK_N * BLOCK_N))
-
+    masked_from = _masked_from(start, stop, every_row_to, WINDOWED, BLOCK_N)
     batch_64 = batch.to(tl.int64)
     head_64 = head.to(tl.int64)
     kv_head_64 = kv_head.to(tl.int64)
@@ -506,14 +549,7 @@ def attend(
     split_64 = split.to(tl.int64)
     lse_rows = split_64 * lse_split_stride + batch_64 * lse_batch_stride + head_64 * lse_head_stride + query_64 * lse_row_stride
     out_rows = split_64 * out_split_stride + batch_64 * out_batch_stride + head_64 * out_head_stride + query_64 * out_row_stride
-    if part == 0:
-        tl.store(lse + lse_rows, row_lse, mask=row_exists)
-    v_dim = tl.arange(0, DV)
-    tl.store(
-        out + out_rows[:, None] + (part * V_WIDTH + v_dim)[None, :],
-        rounded(result, out.dtype.element_ty),
-        mask=row_exists[:, None] & (v_dim < V_WIDTH)[None, :],
-    )
+    _store_rows(out, out_rows, lse, lse_rows, result, row_lse, row_exists, part, V_WIDTH, DV)
 
 
 @triton.jit

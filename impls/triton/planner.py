@@ -70,20 +70,20 @@ class Schedule:
     """What the result is written as: q's dtype, or float32 where it is merged with others."""
 
 
-def why_not(problem: Problem) -> str | None:
-    """None if the kernels can do `problem`, else one sentence."""
+def why_not(problem: Problem, name: str = "triton") -> str | None:
+    """None if the kernels of the implementation called `name` can do `problem`, else one sentence."""
     p = problem
     widest = max(p.head_dim, p.v_head_dim)
     if widest > MAX_HEAD_DIM:
-        return f"triton takes head dims up to {MAX_HEAD_DIM}, not {widest}."
+        return f"{name} takes head dims up to {MAX_HEAD_DIM}, not {widest}."
     if p.softmax_scale > LARGEST_SCALE:
-        return f"triton takes softmax scales up to {LARGEST_SCALE:g}, not {p.softmax_scale:g}."
+        return f"{name} takes softmax scales up to {LARGEST_SCALE:g}, not {p.softmax_scale:g}."
     return None
 
 
 def padded(dim: int) -> int:
     """A head dim as the kernel's tiles hold it: the next power of two, of whose halves each fills a product."""
-    return max(_power_of_two(dim), 2 * SHORTEST_PRODUCT)
+    return max(power_of_two(dim), 2 * SHORTEST_PRODUCT)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def tile_for(problem: Problem, rows: int, arch: Arch) -> Tile:
     if arch.compute_capability[0] in (8, 12):
         tile = _BY_WARP[width]
         if rows < tile.block_m:
-            block_m = _power_of_two(rows)
+            block_m = power_of_two(rows)
             tile = replace(tile, block_m=block_m, num_warps=4 if block_m * width <= 64 * 128 else 8)
         return replace(tile, num_stages=2) if arch.shared_per_block < 128 * KIB else tile
     if rows <= 64:
@@ -195,7 +195,7 @@ def longest_chain(problem: Problem, tile_of: Callable[[Problem, int, Arch], Tile
     return max(schedule(problem, arch, tile_of).tokens_per_split for arch in (CPU, *ARCHES.values()))
 
 
-def _power_of_two(number: int) -> int:
+def power_of_two(number: int) -> int:
     """The least one that is not below `number`."""
     return 1 << (number - 1).bit_length()
 

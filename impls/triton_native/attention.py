@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
+import functools
 
 from impls.arch import Arch
-from impls.contract import Inputs, Output, Paged, Problem
+from impls.contract import Cache, Inputs, Output, Paged, Problem
 from impls.triton.arguments import Alignment, attend_types, attend_values
 from impls.triton.attention import Step, TritonPlan
 from impls.triton.compiler import Compiled, attend_divisors, compile_kernel
@@ -23,12 +23,12 @@ class NativePlan(TritonPlan):
     def _compile_attend(self, alignment: Alignment) -> Compiled:
         return _compile(self.problem, self.arch, self.schedule, alignment)
 
-    def _attend(self, inputs: Inputs, result: Output, alignment: Alignment) -> Step:
+    def _attend(self, inputs: Inputs, cache: Cache, result: Output, alignment: Alignment) -> Step:
         p, s = self.problem, self.schedule
         return Step(kernel.attend, (s.programs, s.splits, 1), attend_values(p, s, inputs, result), _constants(p, s))
 
 
-@cache
+@functools.cache
 def _compile(problem: Problem, arch: Arch, schedule: Schedule, alignment: Alignment) -> Compiled:
     types = attend_types(problem, schedule)
     options = {"num_warps": schedule.num_warps, "num_stages": schedule.num_stages}

@@ -26,9 +26,9 @@ def uses_tcgen05(arch: Arch) -> bool:
 
 def why_not(problem: Problem, arch: Arch) -> str | None:
     """None if the kernel can do `problem` on `arch`, else one sentence."""
-    reason = planner.why_not(problem)
+    reason = planner.why_not(problem, "triton-native")
     if reason:
-        return reason.replace("triton takes", "triton-native takes")
+        return reason
     widest = max(problem.head_dim, problem.v_head_dim)
     if uses_tcgen05(arch) and widest > TCGEN05_HEAD_DIM:
         return (

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from impls.arch import CPU
-from impls.contract import EXACT, Inputs, Output, Paged, Plan, Problem, Rounds, Runner
+from impls.contract import EXACT, Implementation, Inputs, Output, Paged, Plan, Problem, Rounds, Runner
 from impls.host import arch_of
 from impls.numerics.bounds import error_bound
 from impls.numerics.metrics import errors
@@ -22,6 +22,7 @@ from impls.nvfp4 import NVFP4Tensor, dequantize, quantize
 from impls.reference import reference_attention
 from impls.triton import TritonAttention
 
+TRITON = TritonAttention()
 ABSENT_PAGE = 2**30  # in table entries that must not be read
 
 Data = Callable[[Problem, torch.Generator], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
@@ -163,18 +164,19 @@ class Bound:
     runner: Runner
 
 
-def prepare(case: Case, device: torch.device) -> Bound:
+def prepare(case: Case, device: torch.device, chosen: Implementation = TRITON) -> Bound:
     inputs = make_inputs(case, device)
-    return Bound(case.problem, inputs, bind(case, inputs, device))
+    return Bound(case.problem, inputs, bind(case, inputs, device, chosen))
 
 
-def bind(case: Case, inputs: Inputs, device: torch.device) -> Runner:
+def bind(case: Case, inputs: Inputs, device: torch.device, chosen: Implementation = TRITON) -> Runner:
     from impls.triton.attention import TritonPlan
 
     problem = case.problem
     arch = CPU if device.type == "cpu" else arch_of(device)
-    assert TritonAttention().why_not(problem, arch) is None
-    plan = TritonPlan(problem, arch)
+    assert chosen.why_not(problem, arch) is None
+    plan = chosen.plan(problem, arch)
+    assert isinstance(plan, TritonPlan)
     plan.schedule = replace(plan.schedule, **case.schedule)
     return bind_plan(plan, case, inputs, device)
 
@@ -322,15 +324,15 @@ def compare(problem: Problem, inputs: Inputs, output: Output, chain: int, rounds
     }
 
 
-def run(case: Case, device: torch.device) -> dict[str, float]:
+def run(case: Case, device: torch.device, chosen: Implementation = TRITON) -> dict[str, float]:
     """Run a case once and compare. Raises AssertionError if an input has changed."""
-    bound = prepare(case, device)
+    bound = prepare(case, device, chosen)
     before = [x.clone() for x in _bytes(bound.inputs)]
     bound.runner()
     for old, new in zip(before, _bytes(bound.inputs), strict=True):
         assert torch.equal(old, new), "the kernel wrote to an input"
-    chain = bound.problem.kv_len if "splits" in case.schedule else TritonAttention().accumulator_chain(bound.problem)
-    return compare(bound.problem, bound.inputs, bound.runner.output, max(chain, 1))
+    chain = bound.problem.kv_len if "splits" in case.schedule else chosen.accumulator_chain(bound.problem)
+    return compare(bound.problem, bound.inputs, bound.runner.output, max(chain, 1), chosen.rounds(bound.problem))
 
 
 def _bytes(inputs: Inputs) -> list[torch.Tensor]:

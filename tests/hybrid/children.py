@@ -1,0 +1,46 @@
+"""Functions that worker processes run: with TRITON_INTERPRET=1 they interpret the kernels, without it they compile them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from impls.arch import CPU as NO_GPU
+from impls.arch import find
+from impls.hybrid.conversion import Converter
+from impls.hybrid.formats import format_for
+from impls.registry import implementation
+from impls.triton.summary import problem_of
+from tests.hybrid import conversions
+from tests.hybrid.behaviours import BEHAVIOURS
+from tests.triton.cases import CASES, Case, make_inputs, run
+
+CPU = torch.device("cpu")
+
+
+def run_case(request: dict[str, Any]) -> dict[str, float]:
+    return run(CASES[request["case"]], CPU, implementation(request["impl"]))
+
+
+def run_conversion(request: dict[str, Any]) -> None:
+    conversions.run(conversions.CONVERSIONS[request["conversion"]], CPU)
+
+
+def run_behaviour(request: dict[str, Any]) -> None:
+    BEHAVIOURS[request["behaviour"]](CPU)
+
+
+def bind_other(request: dict[str, Any]) -> None:
+    """Bind to `hybrid-bf16` what another implementation has packed."""
+    case = Case("other", {"kv_len": 20})
+    inputs = make_inputs(case, CPU)
+    plans = [implementation(name).plan(case.problem, NO_GPU) for name in ("hybrid-bf16", request["packed_by"])]
+    plans[0].bind(inputs.q, plans[1].pack(inputs.k4, inputs.v4))
+
+
+def conversion(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """What converting a cache of `problem` launches on `arch`."""
+    problem = problem_of(request["problem"])
+    kernels = Converter(problem, find(request["arch"]), format_for(problem, request["kind"])).kernels()
+    return [{"entry": one.entry, "ptx": one.ptx, "shared_bytes": one.shared_bytes} for one in kernels]

@@ -1,0 +1,64 @@
+"""What the hybrids compile to, for GPUs that are not here. Each compiles in a process of its own: LLVM may abort it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from impls.arch import find
+from impls.triton.availability import why_not
+from impls.worker import Worker
+
+COMPILE = {"TRITON_INTERPRET": "0"}
+DECODE = {"batch": 1, "q_heads": 32, "kv_heads": 8, "q_len": 1, "kv_len": 131072, "head_dim": 128, "v_head_dim": 128}
+ARCHES = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
+
+
+@pytest.fixture(scope="module")
+def converter() -> Iterator[Worker]:
+    with Worker("tests.hybrid.children:conversion", env=COMPILE) as worker:
+        yield worker
+
+
+def converted(worker: Worker, arch: str, kind: str, **fields: Any) -> list[dict[str, Any]]:
+    reply = worker.call({"arch": arch, "kind": kind, "problem": {**DECODE, **fields}}, timeout=120)
+    assert reply.status == "ok", reply.sentence
+    return list(reply.value)
+
+
+@pytest.mark.parametrize(("kind", "reads"), [("16-bit", "b32"), ("folded", "b32"), ("e4m3", "v2.b32")])
+def test_rows_are_read_without_gaps_written_16_bytes_at_a_time_and_need_no_shared_memory(
+    converter: Worker, kind: str, reads: str
+) -> None:
+    kernels = [kernel for kernel in converted(converter, "sm_90a", kind) if kernel["entry"] == "convert_rows"]
+    assert len(kernels) == 2
+    for kernel in kernels:
+        stores = set(re.findall(r"st\.global\.(\S+)", kernel["ptx"]))
+        assert stores == {"v4.b32"}
+        assert f"ld.global.{reads} " in kernel["ptx"]
+        assert kernel["shared_bytes"] == 0
+
+
+def test_e4m3_is_rounded_by_the_gpu_where_it_can(converter: Worker) -> None:
+    for arch, can in (("sm_80", False), ("sm_90a", True)):
+        (found,) = {"cvt.rn.satfinite.e4m3x2" in one["ptx"] for one in converted(converter, arch, "e4m3")[1::2]}
+        assert found == can
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("impl", ["hybrid-bf16", "hybrid-fp8"])
+@pytest.mark.parametrize("arch", ARCHES)
+def test_every_tile_compiles_and_fits(arch: str, impl: str) -> None:
+    if "install triton" in (why_not(find(arch)) or ""):
+        pytest.skip(why_not(find(arch)))
+    with Worker("impls.triton.summary:compile_summary", env=COMPILE) as worker:
+        for dim in (64, 128, 256, 512):
+            for q_len in (1, 16, 2048):
+                problem = {**DECODE, "head_dim": dim, "v_head_dim": dim, "q_len": q_len}
+                reply = worker.call({"arch": arch, "impl": impl, "problem": problem}, timeout=300)
+                assert reply.status == "ok", f"{problem}: {reply.sentence}"
+                for kernel in reply.value["kernels"]:
+                    assert kernel["shared_bytes"] <= find(arch).shared_per_block, problem
