@@ -61,7 +61,7 @@ def test_python_without_torch_is_one_sentence(arguments):
 @pytest.mark.parametrize("streams", [(1,), (2,), (1, 2)], ids=["stdout", "stderr", "both"])
 def test_a_full_disk_behind_the_output_is_status_2(streams, tmp_path):
     """On stderr too: status 1 would be a regression."""
-    arguments = ["results", "check", "--results", str(tmp_path if 1 in streams else tmp_path / "none")]
+    arguments = ["run", "--plan", "--cell", "host/*"] if 1 in streams else ["results", "check", "--results", str(tmp_path)]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "nvfp4bench.py", *arguments],
@@ -74,7 +74,7 @@ def test_a_full_disk_behind_the_output_is_status_2(streams, tmp_path):
         )
     assert done.returncode == 2
     if 2 not in streams:
-        assert done.stderr == "nvfp4bench results: cannot read or write the output: No space left on device.\n"
+        assert done.stderr == "nvfp4bench run: cannot read or write the output: No space left on device.\n"
 
 
 def test_public_names_are_what_they_say():
