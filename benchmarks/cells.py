@@ -68,6 +68,10 @@ class Workload:
         """What its implementations do, see `benchmarks.operations`."""
         return self.suite if self.suite in ("projection", "layer") else "attention"
 
+    def shortness(self, values: Sequence[int | str]) -> int:
+        """Minus the context of a point; 0 where a workload has none."""
+        return -sum(int(value) for axis, value in zip(self.axes, values, strict=True) if axis.name == "kv_len")
+
     def problem(self, *values: int | str) -> Problem | Projection | LayerProblem:
         """The problem of a point of a workload that is timed."""
         if self.operation == "projection":
@@ -227,7 +231,7 @@ def specs(impls: dict[str, str], suites: Sequence[str] = SUITES, pattern: str = 
     """The cells of `impls` {name: source} to measure, the most telling first.
 
     Quick cells come before the others; among them every workload and implementation gets its first cell before any gets
-    its second, so that a budget that ends early has left none out.
+    its second, so that a budget that ends early has left none out. Of the others the longest contexts come first.
     Raises ValueError where nothing is called so.
     """
     ranked = []
@@ -238,7 +242,7 @@ def specs(impls: dict[str, str], suites: Sequence[str] = SUITES, pattern: str = 
             if operation_of(impl) != workload.operation:
                 continue
             ranks = {True: 0, False: 0}
-            for point in workload.points(quick=quick):
+            for point in sorted(workload.points(quick=quick), key=workload.shortness):
                 first = workload.quick and all(value in axis.quick for axis, value in zip(workload.axes, point, strict=True))
                 spec = CellSpec(workload, impl, source, point, first)
                 if fnmatchcase(spec.id, pattern):
