@@ -179,10 +179,9 @@ def _peaks(view: _View, peaks: torch.Tensor) -> _Work:
             "peaks_page_stride": _peaks_page_stride(peaks),
             "heads": view.heads,
             "lines": lines,
-            "per_line": per_line,
             "chunks": chunks,
         },
-        {"COUNT": PEAK_COUNT},
+        {"PER_LINE": per_line, "PACKED": _packed(view.scales), "COUNT": PEAK_COUNT},
         {},
     )
 
@@ -207,7 +206,8 @@ def _conversion(
         groups = view.tokens * view.width // (8 * words)
         unroll = min(MOST_UNROLL, 1 << (-(-groups // LANES) - 1).bit_length())
         chunks = -(-groups // (unroll * LANES))
-        constants |= {"UNROLL": unroll, "LANES": LANES, "WORDS": words}
+        packed = _packed(view.codes) and _packed(view.scales)
+        constants |= {"UNROLL": unroll, "LANES": LANES, "WORDS": words, "PACKED": packed}
     codes_strides = view.strides("codes")
     return _Work(
         kernel,
@@ -229,6 +229,12 @@ def _conversion(
 def _peaks_page_stride(peaks: torch.Tensor | None) -> int:
     """0 where all pages share their heads' peaks."""
     return 0 if peaks is None or peaks.shape[0] == 1 else peaks.stride(0)
+
+
+def _packed(tensor: torch.Tensor) -> bool:
+    """Whether the lines of each head of `tensor` [pages, heads, lines, bytes] lie one behind the other, as int32 can count."""
+    lines, width = tensor.shape[-2:]
+    return (lines == 1 or tensor.stride(-2) == width) and lines * width < 2**31
 
 
 def _alignment(codes: torch.Tensor, most: int) -> int:

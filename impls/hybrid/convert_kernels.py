@@ -60,16 +60,15 @@ def _load_words(lines, number, needed, IN_WORDS: tl.constexpr, WORDS: tl.constex
 
 
 def _words_ptx(kind: str) -> str:
-    """PTX: the 8 elements of a word, in order: two in each of $0 to $3, or in E4M3 four in $0 and $1.
+    """PTX: the 8 elements of a word, in order, two in each of $0 to $3.
 
     Behind them come the word, its scale in both halves of a register, and for "folded" the global scale in float32. A code's
     fields, at the right of a 16-bit exponent, read as e2m1 * 2^-14 (float16) or * 2^-126 (bfloat16).
     """
-    results = 2 if kind == "e4m3" else 4
-    word, scale, factor = (f"${results + i}" for i in range(3))
+    word, scale, factor = "$4", "$5", "$6"
     wide = kind in ("bfloat16", "folded")
     multiply = "fma.rn.bf16x2 {0}, {0}, {1}, minus_zero;" if wide else "mul.rn.f16x2 {0}, {0}, {1};"
-    lines = ["{ .reg .b32 evens, lanes, one, minus_zero, e0, e1, e2, e3; .reg .b16 b0, b1, b2, b3; .reg .f32 low, high;"]
+    lines = ["{ .reg .b32 evens, lanes, one, minus_zero, e0, e1, e2, e3; .reg .f32 low, high;"]
     lines += ["mov.b32 minus_zero, 0x80008000;", f"mov.b32 one, {'0x7E807E80' if wide else '0x74007400'};"]  # 2^126, 2^14
     lines.append(f"shl.b32 evens, {word}, 4;")
     for i in range(4):  # byte i: its even element at the top of the lower lane, its odd one at that of the upper lane
@@ -77,20 +76,37 @@ def _words_ptx(kind: str) -> str:
         lines += [f"and.b32 e{i}, lanes, 0x70007000;", f"shr.u32 e{i}, e{i}, {6 if wide else 3};"]
         lines.append(f"lop3.b32 e{i}, lanes, 0x80008000, e{i}, 0xEA;")  # (lanes & sign) | field
         lines += [multiply.format(f"e{i}", "one"), multiply.format(f"e{i}", scale)]
-        if kind == "e4m3":
-            lines.append(f"cvt.rn.satfinite.e4m3x2.f16x2 b{i}, e{i};")
-        elif kind == "folded":
+        if kind == "folded":
             lines += [f"shl.b32 lanes, e{i}, 16;", "mov.b32 low, lanes;", f"and.b32 lanes, e{i}, 0xFFFF0000;"]
             lines += ["mov.b32 high, lanes;", f"mul.rn.f32 low, low, {factor};", f"mul.rn.f32 high, high, {factor};"]
             lines.append(f"cvt.rn.bf16x2.f32 ${i}, high, low;")
         else:
             lines.append(f"mov.b32 ${i}, e{i};")
-    if kind == "e4m3":
-        lines += ["mov.b32 $0, {b0, b1};", "mov.b32 $1, {b2, b3};"]
     return "\n".join([*lines, "}"])
 
 
-_BFLOAT16, _FLOAT16, _E4M3, _FOLDED = (tl.constexpr(_words_ptx(kind)) for kind in ("bfloat16", "float16", "e4m3", "folded"))
+def _e4m3_ptx() -> str:
+    """PTX: the 8 elements of word $2, in order, as E4M3, four in $0 and four in $1; $3 is the scale in float16, twice.
+
+    A block has 8 magnitudes. They are multiplied and rounded once, which makes a table of 8 bytes in two registers, and prmt
+    looks four of them up at a time: its selectors are the codes themselves, without their signs. Where a selector has its
+    highest bit set prmt repeats the sign of the byte chosen, so that of bytes 0x80 it makes 0xFF of a negative code.
+    """
+    lines = ["{ .reg .b32 magnitudes, low, high, selectors, bits, signs, upper; .reg .b16 b0, b1, b2, b3;"]
+    lines.append("mov.b32 bits, 0x80808080;")
+    for i, pair in enumerate((0x38000000, 0x3E003C00, 0x42004000, 0x46004400)):  # 0 and 0.5, 1 and 1.5, 2 and 3, 4 and 6
+        lines += [f"mov.b32 magnitudes, 0x{pair:08X};", "mul.rn.f16x2 magnitudes, $3, magnitudes;"]
+        lines.append(f"cvt.rn.satfinite.e4m3x2.f16x2 b{i}, magnitudes;")
+    lines += ["mov.b32 low, {b0, b1};", "mov.b32 high, {b2, b3};", "shr.u32 upper, $2, 16;"]
+    for result, codes in (("$0", "$2"), ("$1", "upper")):
+        lines += [f"and.b32 selectors, {codes}, 0x7777;", f"prmt.b32 {result}, low, high, selectors;"]
+        lines += [f"prmt.b32 signs, bits, bits, {codes};", "shl.b32 signs, signs, 7;"]
+        lines.append(f"lop3.b32 {result}, signs, 0x80808080, {result}, 0xEA;")  # (signs & 0x80808080) | magnitudes
+    return "\n".join([*lines, "}"])
+
+
+_BFLOAT16, _FLOAT16, _FOLDED = (tl.constexpr(_words_ptx(kind)) for kind in ("bfloat16", "float16", "folded"))
+_E4M3 = tl.constexpr(_e4m3_ptx())
 _FOUR, _FOUR_BY_FACTOR = tl.constexpr("=&r,=&r,=&r,=&r,r,r"), tl.constexpr("=&r,=&r,=&r,=&r,r,r,f")
 _TWO = tl.constexpr("=&r,=&r,r,r")
 
@@ -196,6 +212,7 @@ def convert_rows(
     UNROLL: tl.constexpr,
     LANES: tl.constexpr,  # threads
     WORDS: tl.constexpr,  # words of codes that become 16 bytes
+    PACKED: tl.constexpr,  # lines of codes, and of scales, lie one behind the other
 ):
     """A chunk of UNROLL * LANES * WORDS words of one page's head.  grid = (pages * heads * chunks)"""
     plane = tl.program_id(0) // chunks
@@ -205,12 +222,16 @@ def convert_rows(
     group = (tl.program_id(0) % chunks * UNROLL + tl.arange(0, UNROLL))[:, None] * LANES + tl.arange(0, LANES)[None, :]
     word = group[:, :, None] * WORDS + tl.arange(0, WORDS)[None, None, :]
     exists = word < tokens * PER_LINE
-    line = (word // PER_LINE).to(tl.int64)
-    in_line = word % PER_LINE
     codes += page * codes_page_stride + head * codes_head_stride
     scales += page * scales_page_stride + head * scales_head_stride
-    words = _load_words(codes + line * codes_line_stride, in_line, exists, IN_WORDS, WORDS)
-    scale = tl.load(scales + line * scales_line_stride + in_line // 2, mask=exists, other=0)
+    if PACKED:
+        words = _load_words(codes, word, exists, IN_WORDS, WORDS)
+        scale = tl.load(scales + word // 2, mask=exists, other=0)
+    else:
+        line = (word // PER_LINE).to(tl.int64)
+        in_line = word % PER_LINE
+        words = _load_words(codes + line * codes_line_stride, in_line, exists, IN_WORDS, WORDS)
+        scale = tl.load(scales + line * scales_line_stride + in_line // 2, mask=exists, other=0)
     factor = _factor(global_scale, peaks, page * peaks_page_stride + head, FOLDED)
     out += plane.to(tl.int64) * tokens * WIDTH
     DTYPE: tl.constexpr = out.dtype.element_ty
@@ -282,8 +303,9 @@ def find_peaks(
     peaks_page_stride,
     heads,
     lines,
-    per_line,  # scales of a line
     chunks,
+    PER_LINE: tl.constexpr,  # scales of a line
+    PACKED: tl.constexpr,  # lines lie one behind the other
     COUNT: tl.constexpr,
 ):
     """Raise the peak of one page's head to the largest of COUNT of its scale bytes, NaN and signs left out.
@@ -294,9 +316,12 @@ def find_peaks(
     page = (plane // heads).to(tl.int64)
     head = (plane % heads).to(tl.int64)
     index = tl.program_id(0) % chunks * COUNT + tl.arange(0, COUNT)
-    line = (index // per_line).to(tl.int64)
-    places = scales + page * scales_page_stride + head * scales_head_stride + line * scales_line_stride + index % per_line
-    byte = tl.load(places, mask=index < lines * per_line, other=0).to(tl.int32) & 0x7F
+    scales += page * scales_page_stride + head * scales_head_stride
+    if PACKED:
+        places = scales + index
+    else:
+        places = scales + (index // PER_LINE).to(tl.int64) * scales_line_stride + index % PER_LINE
+    byte = tl.load(places, mask=index < lines * PER_LINE, other=0).to(tl.int32) & 0x7F
     largest = tl.max(tl.where(byte == 0x7F, 0, byte), 0)
     peak = peaks + page * peaks_page_stride + head
     if largest > tl.load(peak):  # peaks only rise, so an old one is no harm: most programs add nothing to the queue
