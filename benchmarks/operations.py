@@ -14,7 +14,8 @@ from impls.weights.registry import projection, projections
 
 OPERATIONS = ("attention", "projection", "layer")
 IN_LAYERS = ("triton", "sdpa-flash", "sdpa-cudnn")
-"""The attention of layers that are measured unasked; any other is named as ATTENTION+PROJECTION."""
+WEIGHTS_IN_LAYERS = ("w4a16", "w4a16-cuda", "torch-bf16-linear")
+"""Attention and projection of layers that are measured unasked; any other is named as ATTENTION+PROJECTION."""
 
 
 def names(operation: str) -> list[str]:
@@ -22,7 +23,7 @@ def names(operation: str) -> list[str]:
     if operation == "projection":
         return list(projections())
     if operation == "layer":
-        return [f"{attention}+{weights}" for attention in IN_LAYERS for weights in projections()]
+        return [f"{attention}+{weights}" for attention in IN_LAYERS for weights in WEIGHTS_IN_LAYERS]
     return impls.registry.names()
 
 

@@ -15,6 +15,7 @@ from impls.weights.contract import (
     Projection,
     ProjectionImplementation,
     ProjectionPlan,
+    ProjectionRounds,
     ProjectionRunner,
 )
 
@@ -52,7 +53,7 @@ class ProjectionSubject(Subject):
 
     def check(self, chosen: ProjectionImplementation, written: tuple[torch.Tensor, ...]) -> Checked:
         rows = _some_rows(self.x)
-        return _checked_rows(chosen, self.x[rows], self.w4, written[0][rows])
+        return _checked_rows(chosen.rounds(self.problem), self.x[rows], self.w4, written[0][rows])
 
     def converts(self, packed: Packed) -> bool:
         """Weights are packed once for all calls, and no call is charged for it."""
@@ -112,9 +113,9 @@ class LayerSubject(Subject):
         qkv, attended, out = written
         rows = _some_rows(self.x)
         parts = {
-            "qkv": _checked_rows(chosen.projection, self.x[rows], self.qkv, qkv[rows]),
+            "qkv": _checked_rows(chosen.projection.rounds(self.problem.qkv), self.x[rows], self.qkv, qkv[rows]),
             "attention": self._attention(chosen, qkv, attended, rows),
-            "output": _checked_rows(chosen.projection, attended[rows], self.output, out[rows]),
+            "output": _checked_rows(chosen.projection.rounds(self.problem.output), attended[rows], self.output, out[rows]),
         }
         numerics = {
             key: min(values) if key in ("cosine", "magnitude_ratio") else max(values)
@@ -183,13 +184,13 @@ def _some_rows(x: torch.Tensor) -> torch.Tensor:
     return torch.linspace(0, len(x) - 1, min(len(x), CHECKED_ROWS), device=x.device).round().long()
 
 
-def _checked_rows(chosen: ProjectionImplementation, x: torch.Tensor, w4: Any, out: torch.Tensor) -> Checked:
+def _checked_rows(rounds: ProjectionRounds, x: torch.Tensor, w4: Any, out: torch.Tensor) -> Checked:
     import torch
 
     from impls.nvfp4 import dequantize
     from impls.weights.reference import over_bound, reference_projection
 
-    reference = reference_projection(x, w4, chosen)
+    reference = reference_projection(x, w4, rounds)
     exact = x.double() @ dequantize(w4, torch.float64).T
     return _checked(out, reference.out, exact, over_bound(out, reference))
 

@@ -1,7 +1,8 @@
 """A CUDA source with all it includes, in memory: what is compiled is what is hashed, and no path of this host gets into it.
 
-A name in an #include is looked for in the source's own folder, then from the root of this tree (impls/cuda/nvfp4.cuh), then
-among CUDA's headers. What is found nowhere is left to the preprocessor: it may stand behind an #if that does not hold.
+A name in an #include is looked for in the folder of the file that has it, then from the root of this tree
+(impls/a4q/kernels/fp4.cuh), then among CUDA's headers. What is found nowhere is left to the preprocessor: it may stand behind
+an #if that does not hold.
 """
 
 from __future__ import annotations
@@ -44,15 +45,16 @@ def read(path: Path, cuda_headers: Path) -> Source:
     """The source at `path`. Raises ValueError with one sentence where it or a header cannot be read."""
     text = _text(path)
     headers: dict[str, str] = {}
-    waiting = [text]
+    waiting = [(path.parent, text)]
     while waiting:
-        for name in _INCLUDE.findall(waiting.pop()):
-            found = next((place for place in (path.parent, ROOT, cuda_headers) if (place / name).is_file()), None)
+        folder, including = waiting.pop()
+        for name in _INCLUDE.findall(including):
+            found = next((place for place in (folder, ROOT, cuda_headers) if (place / name).is_file()), None)
             if name in headers or found is None:
                 continue
             header = _text(found / name)
             headers[name] = _labelled(f"/cuda/{name}" if found == cuda_headers else _name(found / name), header)
-            waiting.append(header)
+            waiting.append(((found / name).parent, header))
     return Source(_name(path), _labelled(_name(path), text), headers)
 
 

@@ -12,7 +12,7 @@ each; columns, whose elements part again, one by one in float32, on bits as in `
 """
 
 # Triton's language: constants of a kernel are written in capitals, and its functions have no Python types.
-# ruff: noqa: N803, N806
+# ruff: noqa: N803, N806, SIM108
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
 
 from __future__ import annotations

@@ -3,5 +3,5 @@
     from impls.weights.api import linear
     out = linear(x, w4)             x [..., K] bfloat16 or float16, w4 of [N, K] with blocks along K; out [..., N] in x's dtype
 
-The steps are those of `impls.contract`, see `impls.weights.contract`.
+`impls.weights.w4a16` lists who does it. The steps are those of `impls.contract`, see `impls.weights.contract`.
 """

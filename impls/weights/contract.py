@@ -81,7 +81,7 @@ class ProjectionRunner(ABC):
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """The kernels a call launches, in order; empty where torch launches them."""
+        """The kernels a call launches, in order, without those that torch launches."""
         return ()
 
 
@@ -109,16 +109,26 @@ class ProjectionPlan(ABC):
         """Fix the tensors; `out` is allocated where it is not given. Raises ValueError on tensors of another problem."""
 
 
+@dataclass(frozen=True)
+class ProjectionRounds:
+    """What is rounded on the way from x and the weights to the output."""
+
+    weights: Rounding = EXACT
+    """What decoding the weights costs; the reference rounds them so, too."""
+    parts: Rounding = EXACT
+    """What parts of a sum may be rounded to before they are added."""
+
+
 class ProjectionImplementation(ABC):
     """One way to multiply by NVFP4 weights. Importing its module imports neither torch nor triton."""
 
     name: str
     summary: str
     """One line for tables."""
-    weight_rounding: Rounding = EXACT
-    """What decoding the weights costs; the reference rounds them so, too."""
-    partial_rounding: Rounding = EXACT
-    """What parts of a sum may be rounded to before they are added."""
+
+    def rounds(self, problem: Projection) -> ProjectionRounds:
+        """What it rounds beyond the output; left out: nothing."""
+        return ProjectionRounds()
 
     @abstractmethod
     def why_not(self, problem: Projection, arch: Arch) -> str | None:

@@ -19,7 +19,7 @@ import torch
 from impls.contract import FLOAT32_MIN, Rounding
 from impls.numerics.bounds import OUTPUT_FLOOR, OUTPUT_ROUNDOFF, SUM_TERM, U
 from impls.nvfp4 import NVFP4Tensor, dequantize
-from impls.weights.contract import ProjectionImplementation
+from impls.weights.contract import ProjectionRounds
 
 UNIT = 2.0**7
 """The global scale is multiplied by at most this much at the end, so that what underflows before grows by as much."""
@@ -36,14 +36,14 @@ class ProjectionReference:
     """Largest error of a correct kernel."""
 
 
-def reference_projection(x: torch.Tensor, w4: NVFP4Tensor, chosen: ProjectionImplementation) -> ProjectionReference:
-    """x [M, K] times w4 [N, K] as `chosen` rounds the weights, and its bound. M should be few: this is float64."""
-    weights = _rounded(dequantize(w4, torch.float64), chosen.weight_rounding)
+def reference_projection(x: torch.Tensor, w4: NVFP4Tensor, rounds: ProjectionRounds) -> ProjectionReference:
+    """x [M, K] times w4 [N, K] whose values are rounded as `rounds` has it, and its bound. M should be few: this is float64."""
+    weights = _rounded(dequantize(w4, torch.float64), rounds.weights)
     exact = x.double()
     out, mass = exact @ weights.T, exact.abs() @ weights.abs().T
     dtype = str(x.dtype).removeprefix("torch.")
     inputs = x.shape[1]
-    relative = 2 * inputs * SUM_TERM + 4 * U + 2 * chosen.partial_rounding.unit_roundoff
+    relative = 2 * inputs * SUM_TERM + 4 * U + 2 * rounds.parts.unit_roundoff
     lost = inputs * FLOAT32_MIN * (UNIT * w4.global_scale.double() + 1) + OUTPUT_FLOOR[dtype]
     u_out = OUTPUT_ROUNDOFF[dtype]
     return ProjectionReference(out, mass, u_out * out.abs() + (1 + u_out) * relative * mass + lost)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from impls.weights.contract import ProjectionImplementation
 from impls.weights.torch_linear import TorchBf16Linear
-from impls.weights.w4a16 import W4A16
+from impls.weights.w4a16 import W4A16, W4A16Convert, W4A16Cuda, W4A16Fused
 
-_ALL = (W4A16, TorchBf16Linear)
+_ALL = (W4A16, W4A16Fused, W4A16Convert, W4A16Cuda, TorchBf16Linear)
 
 
 def projections() -> dict[str, ProjectionImplementation]:

@@ -11,6 +11,7 @@ from impls.weights.contract import (
     Projection,
     ProjectionImplementation,
     ProjectionPlan,
+    ProjectionRounds,
     ProjectionRunner,
     check_packed,
     check_rows,
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
 class TorchBf16Linear(ProjectionImplementation):
     name = "torch-bf16-linear"
     summary = "torch.nn.functional.linear on weights that were decoded to bfloat16"
-    weight_rounding = Rounding("bfloat16")
-    partial_rounding = Rounding("bfloat16")  # torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
 
     def why_not(self, problem: Projection, arch: Arch) -> str | None:
         if problem.dtype != "bfloat16":
             return f"torch-bf16-linear takes bfloat16, not {problem.dtype}."
         return None
+
+    def rounds(self, problem: Projection) -> ProjectionRounds:
+        """Weights, and parts of sums: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction."""
+        return ProjectionRounds(weights=Rounding("bfloat16"), parts=Rounding("bfloat16"))
 
     def plan(self, problem: Projection, arch: Arch) -> ProjectionPlan:
         return _Plan(problem, arch)

@@ -86,6 +86,14 @@ def test_a_source_of_this_tree_is_called_by_its_place_in_it():
     assert source._name(Path(source.__file__)) == "/nvfp4bench/impls/cuda/source.py"
 
 
+def test_a_header_includes_what_is_beside_it(tmp_path):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "one.cuh").write_text('#include "two.cuh"\n')
+    (tmp_path / "shared" / "two.cuh").write_text("// two\n")
+    (tmp_path / "kernel.cu").write_text('#include "shared/one.cuh"\n')
+    assert set(source.read(tmp_path / "kernel.cu", tmp_path / "cuda").headers) == {"shared/one.cuh", "two.cuh"}
+
+
 @needs_nvrtc
 def test_nothing_is_included_that_was_not_read(tmp_path, monkeypatch):
     """A header from the working directory would be compiled without being hashed."""

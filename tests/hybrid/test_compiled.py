@@ -14,7 +14,7 @@ from impls.worker import Worker
 
 COMPILE = {"TRITON_INTERPRET": "0"}
 DECODE = {"batch": 1, "q_heads": 32, "kv_heads": 8, "q_len": 1, "kv_len": 131072, "head_dim": 128, "v_head_dim": 128}
-ARCHES = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
+ARCHES = ("sm_80", "sm_90a", "sm_120a")
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +55,8 @@ def test_every_tile_compiles_and_fits(arch: str, impl: str) -> None:
     if "install triton" in (why_not(find(arch)) or ""):
         pytest.skip(why_not(find(arch)))
     with Worker("impls.triton.summary:compile_summary", env=COMPILE) as worker:
-        for dim in (64, 128, 256, 512):
-            for q_len in (1, 16, 2048):
+        for dim in (128, 256, 512):
+            for q_len in (1, 2048):
                 problem = {**DECODE, "head_dim": dim, "v_head_dim": dim, "q_len": q_len}
                 reply = worker.call({"arch": arch, "impl": impl, "problem": problem}, timeout=300)
                 assert reply.status == "ok", f"{problem}: {reply.sentence}"

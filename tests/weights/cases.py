@@ -1,4 +1,4 @@
-"""Projections that would show a fault of the `w4a16` kernel, with their data, run on any device and held against the reference.
+"""Projections that would show a fault of a kernel of ours, with their data, run on any device and held against the reference.
 
 What lies beyond K in the weights is poisoned (codes 0xFF), as is the output before the call, and what surrounds it.
 """
@@ -15,9 +15,9 @@ import torch
 from impls.host import arch_of
 from impls.nvfp4 import NVFP4Tensor, quantize
 from impls.weights.contract import Projection
-from impls.weights.plan import W4A16Plan
+from impls.weights.few_rows_planner import ROWS
 from impls.weights.reference import over_bound, reference_projection
-from impls.weights.w4a16 import W4A16
+from impls.weights.registry import projection
 
 POISON = 1234.0
 CHECKED_ROWS = 16
@@ -85,14 +85,41 @@ CASES: dict[str, Case] = {
     "many-rows-apart-by-1": Case(Projection(70, 64, 128), apart=1),
 }
 
+CONVERTED: dict[str, Case] = {
+    **{name: CASES[name] for name in ("rows-1", "rows-9", "rows-130", "one-of-all", "one-element-of-a-block", "half-a-block")},
+    **{name: CASES[name] for name in ("whole-tiles", "float16", "every-code-and-scale", "every-code-and-scale-float16")},
+    **{name: CASES[name] for name in ("global-1e-30", "global-1e30", "one-sign", "rows-apart-by-1", "rows-apart-by-4")},
+    "rows-256": Case(Projection(256, 72, 272)),
+}
+"""For `w4a16:convert`, whose product is torch's. The last is the first that `w4a16` converts."""
+
 ON_GPU: dict[str, Case] = {
     **CASES,
+    **CONVERTED,
     **{f"llama-{m}": Case(Projection(m, 14336, 4096)) for m in (1, 3, 8, 16, 32, 64, 100, 512, 4096)},
+    **{f"few-rows-{m}": Case(Projection(m, 88, 1168)) for m in range(1, 9)},
+    **{f"few-whole-rows-{m}": Case(Projection(m, 2176, 1024)) for m in (1, 8)},
+    "few-lines": Case(Projection(3, 5, 6000)),
+    "few-whole-lines-apart": Case(Projection(7, 4096, 2048), apart=8),
+    "few-lines-apart-by-1": Case(Projection(7, 4100, 2048), apart=1),
+    "few-float16": Case(Projection(8, 2208, 640, "float16")),
     **{f"llama-down-{m}": Case(Projection(m, 4096, 14336)) for m in (1, 8, 64, 4096)},
     "llama-float16": Case(Projection(1, 14336, 4096, "float16")),
     "one-sign-long": Case(Projection(1, 512, 28672), all_positive),
 }
-"""Too large for the interpreter."""
+"""Those that are too large for the interpreter as well."""
+
+
+def on_gpu() -> list[tuple[str, str]]:
+    """(implementation, name in ON_GPU) of all that is checked there."""
+    few = [name for name, case in ON_GPU.items() if case.problem.rows <= ROWS]
+    converted = [*CONVERTED, *(name for name in ON_GPU if name.startswith("llama"))]
+    return [
+        *(("w4a16-cuda", name) for name in few),
+        *(("w4a16:convert", name) for name in converted),
+        *(("w4a16:fused", name) for name in ON_GPU),
+        *(("w4a16", name) for name in ("llama-1", "llama-512", "llama-down-4096")),
+    ]
 
 
 @cache
@@ -116,12 +143,13 @@ def make(case: Case, device: torch.device) -> tuple[torch.Tensor, NVFP4Tensor]:
     return whole[:, : p.inputs], replace(w4, codes=codes, global_scale=scale).to(device)
 
 
-def run(case: Case, device: torch.device) -> dict[str, Any]:
+def run(case: Case, device: torch.device, impl: str = "w4a16:fused") -> dict[str, Any]:
     """{"over_bound", "same_again", "spilt"}: the error over its bound, whether a second call gives the same bits, and how many
     elements around the output were written."""
     p = case.problem
     x, w4 = make(case, device)
-    plan = W4A16Plan(p, arch_of(device))
+    chosen = projection(impl)
+    plan = chosen.plan(p, arch_of(device))
     out = torch.full((p.rows, p.outputs + case.apart), POISON, dtype=x.dtype, device=device)
     around = out[:, p.outputs :]
     runner = plan.bind(x, plan.pack(w4), out=out[:, : p.outputs])
@@ -129,7 +157,7 @@ def run(case: Case, device: torch.device) -> dict[str, Any]:
     first = runner.out.clone()
     runner()
     rows = torch.linspace(0, p.rows - 1, min(p.rows, CHECKED_ROWS)).round().long().to(device)
-    reference = reference_projection(x[rows], w4, W4A16())
+    reference = reference_projection(x[rows], w4, chosen.rounds(p))
     return {
         "over_bound": over_bound(first[rows], reference),
         "same_again": torch.equal(first.view(torch.int16), runner.out.view(torch.int16)),

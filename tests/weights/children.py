@@ -1,4 +1,4 @@
-"""Functions that worker processes run: with TRITON_INTERPRET=1 they interpret the kernel, without it they compile it."""
+"""Functions that worker processes run: with TRITON_INTERPRET=1 they interpret kernels, without it they compile them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import torch
 from impls.arch import find
 from impls.weights.api import linear
 from impls.weights.contract import Projection
-from impls.weights.plan import W4A16Plan
-from tests.weights.cases import CASES, make, run
+from impls.weights.reference import over_bound, reference_projection
+from impls.weights.registry import projection
+from tests.weights.cases import CASES, CONVERTED, make, run
 
 CPU = torch.device("cpu")
 
 
 def run_case(request: dict[str, Any]) -> dict[str, Any]:
-    return run(CASES[request["case"]], CPU)
+    return run({**CASES, **CONVERTED}[request["case"]], CPU, request["impl"])
 
 
 def new_rows(request: dict[str, Any]) -> dict[str, bool]:
@@ -24,8 +25,15 @@ def new_rows(request: dict[str, Any]) -> dict[str, bool]:
     case = CASES["rows-9"]
     x, w4 = make(case, CPU)
     p = case.problem
-    plan, other = W4A16Plan(p, find("cpu")), W4A16Plan(Projection(1, p.outputs, p.inputs), find("cpu"))
-    runner, single = plan.bind(x, other.pack(w4)), other.bind(x[:1], plan.pack(w4))
+    one = Projection(1, p.outputs, p.inputs)
+    plan, other = (projection("w4a16").plan(problem, find("cpu")) for problem in (p, one))
+    converting = projection("w4a16:convert")
+    packed = other.pack(w4)
+    runner, single = plan.bind(x, packed), other.bind(x[:1], plan.pack(w4))
+    converted = converting.plan(p, find("cpu")).bind(x, packed)
+    converted()
+    reference = reference_projection(x, w4, converting.rounds(p))
+    serves = over_bound(converted.out, reference) <= 1
     runner()
     before = runner.out.clone()
     single()
@@ -35,14 +43,14 @@ def new_rows(request: dict[str, Any]) -> dict[str, bool]:
     api = linear(x.neg().view(3, 3, -1), w4)
     return {
         "follows": torch.equal(runner.out, -before),
-        "serves": torch.allclose(first.float(), before[:1].float(), rtol=2**-6),
+        "serves": serves and torch.allclose(first.float(), before[:1].float(), rtol=2**-6),
         "many axes": torch.equal(api.view(9, -1), before),
     }
 
 
 def compiled(request: dict[str, Any]) -> dict[str, Any]:
-    """What the kernel for {"arch", "problem"} is."""
+    """What the Triton kernel of {"impl"} for {"arch", "problem"} is."""
     arch = find(request["arch"])
-    plan = W4A16Plan(Projection(**request["problem"]), arch)
+    plan: Any = projection(request["impl"]).plan(Projection(**request["problem"]), arch)
     kernel = plan.compiled()
     return {"ptx": kernel.ptx, "cubin": kernel.cubin.hex(), "shared_bytes": kernel.shared_bytes, "plan": plan.describe()}

@@ -25,10 +25,10 @@ def compiled() -> Iterator[Worker]:
         yield worker
 
 
-def check(compiled: Worker, arch: str, rows: int, folder: Path, dtype: str = "bfloat16") -> str:
+def check(compiled: Worker, impl: str, arch: str, rows: int, folder: Path, dtype: str = "bfloat16") -> str:
     """The disassembly of the kernel, which fits and spills nothing."""
     problem = {"rows": rows, "outputs": 14336, "inputs": 4096, "dtype": dtype}
-    reply = compiled.call({"arch": arch, "problem": problem}, timeout=300)
+    reply = compiled.call({"impl": impl, "arch": arch, "problem": problem}, timeout=300)
     assert reply.status == "ok", reply.sentence
     assert f".target {arch}" in reply.value["ptx"]
     assert reply.value["shared_bytes"] <= find(arch).shared_per_block
@@ -44,9 +44,22 @@ def check(compiled: Worker, arch: str, rows: int, folder: Path, dtype: str = "bf
 
 def test_few_rows_are_multiplied_where_they_are_decoded(compiled, tmp_path):
     """Weights that went through shared memory once more would need 4 times its bandwidth."""
-    sass = check(compiled, "sm_90a", 1, tmp_path)
+    sass = check(compiled, "w4a16:fused", "sm_90a", 1, tmp_path)
     loop = sass[: sass.rindex("HMMA")]
     assert not re.search(r"\bSTS\b", loop[loop.index("HMMA") :])
+
+
+def test_decoding_to_memory_spills_nothing(compiled, tmp_path):
+    check(compiled, "w4a16:convert", "sm_90a", 4096, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHES)
+def test_decoding_to_memory_fits_everywhere(compiled, arch, tmp_path):
+    if "install triton" in (why_not(find(arch)) or ""):
+        pytest.skip(why_not(find(arch)) or "")
+    for dtype in ("bfloat16", "float16"):
+        check(compiled, "w4a16:convert", arch, 4096, tmp_path, dtype)
 
 
 @pytest.mark.slow
@@ -56,4 +69,4 @@ def test_every_tile_fits_and_spills_nothing(compiled, arch, rows, tmp_path):
     if "install triton" in (why_not(find(arch)) or ""):
         pytest.skip(why_not(find(arch)) or "")
     for dtype in ("bfloat16", "float16"):
-        check(compiled, arch, rows, tmp_path, dtype)
+        check(compiled, "w4a16:fused", arch, rows, tmp_path, dtype)

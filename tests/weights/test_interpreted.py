@@ -1,4 +1,4 @@
-"""The kernel's algorithm against float64, in Triton's interpreter, so on any CPU."""
+"""The Triton kernels' algorithm against float64, in Triton's interpreter, so on any CPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from impls.worker import Worker
-from tests.weights.cases import CASES
+from tests.weights.cases import CASES, CONVERTED
 
 INTERPRET = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -18,9 +18,12 @@ def cases() -> Iterator[Worker]:
         yield worker
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_within_its_error_bound(cases, name):
-    reply = cases.call({"case": name}, timeout=120)
+@pytest.mark.parametrize(
+    ("impl", "name"),
+    [*(("w4a16:fused", name) for name in CASES), *(("w4a16:convert", name) for name in CONVERTED), ("w4a16", "rows-256")],
+)
+def test_within_its_error_bound(cases, impl, name):
+    reply = cases.call({"case": name, "impl": impl}, timeout=120)
     assert reply.status == "ok", reply.sentence
     assert reply.value["over_bound"] <= 1
     assert reply.value["same_again"], "the counters of splits are back at zero, and sums have one order"

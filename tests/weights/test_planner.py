@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from impls.arch import ARCHES, CPU, find
-from impls.weights.contract import Projection
-from impls.weights.planner import SMS, TILE, schedule, why_not
+from impls.weights.contract import Projection, ProjectionRounds
+from impls.weights.few_rows_planner import cut_for
+from impls.weights.planner import CONVERTED_FROM, SMS, TILE, schedule, why_not
 from impls.weights.w4a16 import W4A16
 
 SIZES = st.integers(1, 40_000)
@@ -45,6 +46,22 @@ def test_one_row_fills_the_gpu_with_blocks_that_reside_at_once():
         s = schedule(Projection(1, outputs, inputs), find("sm_90a"))
         assert s.programs * s.splits <= s.tile.blocks_per_sm * SMS
         assert s.splits == s.tiles or s.programs * (s.splits + 1) > s.tile.blocks_per_sm * SMS
+
+
+def test_many_rows_are_multiplied_by_converted_weights():
+    plans = {rows: W4A16().plan(Projection(rows, 256, 512), CPU) for rows in (1, CONVERTED_FROM - 1, CONVERTED_FROM)}
+    assert [plan.describe()["way"] for plan in plans.values()] == ["fused", "fused", "convert"]
+    assert plans[CONVERTED_FROM].workspace_bytes == 2 * 256 * 512
+    assert W4A16().rounds(Projection(1, 256, 512)) == ProjectionRounds()
+    assert W4A16().rounds(Projection(CONVERTED_FROM, 256, 512)).weights.name == "bfloat16"
+
+
+@given(PROBLEMS)
+def test_a_cut_covers_all_lines_and_resides_at_once(problem):
+    cut = cut_for(problem)
+    blocks = -(-problem.outputs // cut.lines)
+    assert cut.warps in (2, 4, 8, 16) and cut.warps * cut.blocks_per_sm <= cut.warps_per_sm
+    assert blocks * cut.warps <= 16 * SMS or cut.warps == 2
 
 
 def test_what_offsets_cannot_reach_is_refused():

@@ -1,4 +1,4 @@
-"""The Triton kernel of `w4a16`: a tile of the output, and a share of the sum over K.
+"""The Triton kernel that decodes and multiplies: a tile of the output, and a share of the sum over K.
 
     grid = (tiles of the output, splits)
 

@@ -1,4 +1,4 @@
-"""The plan and the runners of `w4a16`."""
+"""The plan that multiplies where weights are decoded: one kernel, `impls.weights.fused_kernel`."""
 
 from __future__ import annotations
 
@@ -8,25 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from impls.arch import Arch
-from impls.contract import Launch
-from impls.cuda.driver import Program
-from impls.host import arch_of
-from impls.nvfp4 import NVFP4Tensor
 from impls.triton.arguments import TYPES, alignment_of
 from impls.triton.attention import Step, launch_of
 from impls.triton.compiler import Compiled, compile_kernel
-from impls.weights import kernel
-from impls.weights.contract import (
-    Packed,
-    Projection,
-    ProjectionPlan,
-    ProjectionRunner,
-    check_packed,
-    check_rows,
-    check_weights,
-)
-from impls.weights.pack import pack
+from impls.weights import fused_kernel
+from impls.weights.contract import Packed, Projection, ProjectionRunner
 from impls.weights.planner import TILE, Schedule, schedule
+from impls.weights.tiled import CompiledRunner, InterpretedRunner, TiledPlan
 
 if TYPE_CHECKING:
     from impls.triton.arguments import Value
@@ -35,12 +23,11 @@ ALIGNED = 16
 """Bytes that divide the address and row stride of most x and out; for others `bind` compiles again."""
 
 
-class W4A16Plan(ProjectionPlan):
+class FusedPlan(TiledPlan):
     """Compiles for rows that start at multiples of 16 bytes; `bind` compiles again for others."""
 
     def __init__(self, problem: Projection, arch: Arch) -> None:
-        self.problem = problem
-        self.arch = arch
+        super().__init__(problem, arch)
         self.schedule = schedule(problem, arch)
         if arch.is_gpu:
             self.compiled()
@@ -52,6 +39,7 @@ class W4A16Plan(ProjectionPlan):
     def describe(self) -> dict[str, int | str]:
         tile = self.schedule.tile
         return {
+            "way": "fused",
             "block_m": tile.block_m,
             "block_n": tile.block_n,
             "num_warps": tile.num_warps,
@@ -68,16 +56,9 @@ class W4A16Plan(ProjectionPlan):
         )
         return _compile(self.problem, self.arch, self.schedule, x_alignment, out_alignment)
 
-    def pack(self, w4: NVFP4Tensor) -> Packed:
-        """Whole tiles of 128 elements of K: as many bytes as NVFP4 takes, and up to 72 a line more for the last tile."""
-        check_weights(self.problem, w4)
-        return Packed(pack(w4), "tiles of 128 elements, codes in the order of impls/weights/decode.py")
-
     def bind(self, x: torch.Tensor, packed: Packed, *, out: torch.Tensor | None = None) -> ProjectionRunner:
         p, s = self.problem, self.schedule
-        out = check_rows(p, x, out)
-        shapes = {"codes": (s.tiles, p.outputs, TILE // 2), "scales": (s.tiles, p.outputs, TILE // 16), "global_scale": ()}
-        check_packed(packed, x, shapes)
+        out = self.output(x, packed, out)
         partial = counters = None
         if s.splits > 1:
             partial = x.new_empty(s.splits, p.rows, p.outputs, dtype=torch.float32)
@@ -96,13 +77,10 @@ class W4A16Plan(ProjectionPlan):
             "tiles": s.tiles,
             "splits": s.splits,
         }
-        step = Step(kernel.project, (s.programs, s.splits, 1), values, _constants(p, s))
+        step = Step(fused_kernel.project, (s.programs, s.splits, 1), values, _constants(p, s))
         if not self.arch.is_gpu:
-            return _InterpretedRunner(out, step)
-        if x.device.type == "cuda" and arch_of(x.device) != self.arch:
-            here = arch_of(x.device).name
-            raise ValueError(f"the tensors are on a GPU of {here} and the plan is for {self.arch.name}; plan for {here}.")
-        return _CompiledRunner(out, launch_of(self.compiled(alignment_of(x), alignment_of(out)), step), self.arch)
+            return InterpretedRunner(out, step)
+        return CompiledRunner(out, launch_of(self.compiled(alignment_of(x), alignment_of(out)), step), self.arch)
 
 
 def _constants(problem: Projection, schedule: Schedule) -> dict[str, int | bool]:
@@ -140,35 +118,4 @@ def _compile(problem: Projection, arch: Arch, schedule: Schedule, x_alignment: i
         "out_row_stride": max(out_alignment // 2, 1),
     }
     options = {"num_warps": schedule.tile.num_warps, "num_stages": schedule.tile.num_stages}
-    return compile_kernel(kernel.project, types, _constants(problem, schedule), divisors, arch, options)
-
-
-class _InterpretedRunner(ProjectionRunner):
-    """Runs the kernel in Triton's interpreter, on the CPU."""
-
-    def __init__(self, out: torch.Tensor, step: Step) -> None:
-        self.out = out
-        self._step = step
-
-    def __call__(self) -> None:
-        step = self._step
-        step.kernel[step.grid](**step.values, **step.constants)
-
-
-class _CompiledRunner(ProjectionRunner):
-    """Launches the compiled kernel on the GPU that holds the tensors. Bound to CPU tensors, it only states its launch."""
-
-    def __init__(self, out: torch.Tensor, launch: Launch, arch: Arch) -> None:
-        self.out = out
-        self._launch = launch
-        self._arch = arch
-        self._program = Program([launch], out.device) if out.device.type == "cuda" else None
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        return (self._launch,)
-
-    def __call__(self) -> None:
-        if self._program is None:
-            raise ValueError(f"kernels for {self._arch.name} cannot run on tensors on the CPU; bind tensors on that GPU.")
-        self._program.launch(torch.cuda.current_stream(self.out.device).cuda_stream)
+    return compile_kernel(fused_kernel.project, types, _constants(problem, schedule), divisors, arch, options)
