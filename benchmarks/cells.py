@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.layers import LayerProblem
 from benchmarks.operations import names, operation_of
 from benchmarks.presets import PRESETS
-from benchmarks.records import SUITES
+from benchmarks.records import SUITES, TIMED
 from impls.contract import Problem
 from impls.weights.contract import Projection
 
@@ -69,8 +69,9 @@ class Workload:
         return self.suite if self.suite in ("projection", "layer") else "attention"
 
     def shortness(self, values: Sequence[int | str]) -> int:
-        """Minus the context of a point; 0 where a workload has none."""
-        return -sum(int(value) for axis, value in zip(self.axes, values, strict=True) if axis.name == "kv_len")
+        """Minus the context of a point that is timed on a GPU; else 0."""
+        contexts = [int(value) for axis, value in zip(self.axes, values, strict=True) if axis.name == "kv_len"]
+        return -sum(contexts) if self.suite in TIMED else 0
 
     def problem(self, *values: int | str) -> Problem | Projection | LayerProblem:
         """The problem of a point of a workload that is timed."""
@@ -228,7 +229,7 @@ def _head_dim_and_kv_len(
 
 
 def specs(impls: dict[str, str], suites: Sequence[str] = SUITES, pattern: str = "*", *, quick: bool = False) -> list[CellSpec]:
-    """The cells of `impls` {name: source} to measure, the most telling first.
+    """The cells of `impls` {name: source} to measure, the most telling first. `pattern`: globs with commas between them.
 
     Quick cells come before the others; among them every workload and implementation gets its first cell before any gets
     its second, so that a budget that ends early has left none out. Of the others the longest contexts come first.
@@ -245,7 +246,7 @@ def specs(impls: dict[str, str], suites: Sequence[str] = SUITES, pattern: str = 
             for point in sorted(workload.points(quick=quick), key=workload.shortness):
                 first = workload.quick and all(value in axis.quick for axis, value in zip(workload.axes, point, strict=True))
                 spec = CellSpec(workload, impl, source, point, first)
-                if fnmatchcase(spec.id, pattern):
+                if any(fnmatchcase(spec.id, one) for one in pattern.split(",")):
                     ranked.append((not first, ranks[first], spec))
                 ranks[first] += 1
     if not ranked:

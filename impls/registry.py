@@ -23,6 +23,8 @@ BUILT_IN = {
     "torch-reference-bf16": "impls.torch_reference:TorchReference",
     "triton": "impls.triton:TritonAttention",
     "triton-native": "impls.triton_native:TritonNativeAttention",
+    "a4q": "impls.a4q:A4Q",
+    "a4q-q16": "impls.a4q:A4QQ16",
     "dual-chunk:triton": "impls.dual_chunk:DualChunkTriton",
     "hybrid-bf16": "impls.hybrid:HybridBf16",
     "hybrid-fp8": "impls.hybrid:HybridFp8",

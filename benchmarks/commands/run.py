@@ -25,7 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--full", action="store_true", help="every cell")
     add_selection(parser)
     add_place(parser)
-    parser.add_argument("--cell", default="*", metavar="GLOB", help="only cells whose id matches, e.g. 'decode/*/d128/*'")
+    parser.add_argument(
+        "--cell", default="*", metavar="GLOB,GLOB", help="only cells whose id matches one, e.g. 'decode/*/d128/*'"
+    )
     parser.add_argument("--budget", type=_seconds, metavar="S", help="stop after S seconds; --resume goes on")
     parser.add_argument("--resume", action="store_true", help="go on with the journal of this commit and toolchain")
     parser.add_argument("--plan", action="store_true", help="print the cells and their predicted seconds, measure nothing")

@@ -101,7 +101,7 @@ def _e4m3_ptx() -> str:
     for result, codes in (("$0", "$2"), ("$1", "upper")):
         lines += [f"and.b32 selectors, {codes}, 0x7777;", f"prmt.b32 {result}, low, high, selectors;"]
         lines += [f"prmt.b32 signs, bits, bits, {codes};", "shl.b32 signs, signs, 7;"]
-        lines.append(f"lop3.b32 {result}, signs, 0x80808080, {result}, 0xEA;")  # (signs & 0x80808080) | magnitudes
+        lines.append(f"lop3.b32 {result}, signs, 0x80808080, {result}, 0x6A;")  # (signs & 0x80808080) ^ magnitudes
     return "\n".join([*lines, "}"])
 
 

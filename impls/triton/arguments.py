@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from impls.contract import Inputs, Output, Paged, Problem
 from impls.triton.planner import MERGE_CHUNK, MERGE_SLICE, Schedule, padded
@@ -37,6 +37,13 @@ ATTEND_STRIDES = {
     "block_table": ("batch", "page"),
 }
 MERGE_STRIDES = {"out": _ROWS, "lse": _ROWS}
+
+
+class Split(Protocol):
+    """A schedule, of any kernel that takes these arguments."""
+
+    @property
+    def splits(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -139,7 +146,7 @@ def attend_constants(problem: Problem, schedule: Schedule, alignment: Alignment)
     }
 
 
-def attend_values(problem: Problem, schedule: Schedule, inputs: Inputs, result: Output) -> dict[str, Value]:
+def attend_values(problem: Problem, schedule: Split, inputs: Inputs, result: Output) -> dict[str, Value]:
     """{parameter: value} at run time. `result` is [B, Hq, Sq, ...], or [splits, B, Hq, Sq, ...] where splits > 1."""
     p = problem
     tensors = {**_tensors(inputs), "out": result.out, "lse": result.lse}
@@ -182,7 +189,7 @@ def merge_constants(problem: Problem, schedule: Schedule) -> dict[str, int | boo
     return {"V_HEAD_DIM": problem.v_head_dim, "EARLY": schedule.merged_early, "CHUNK": MERGE_CHUNK, "SLICE": MERGE_SLICE}
 
 
-def merge_values(problem: Problem, schedule: Schedule, partial: Output, output: Output) -> dict[str, Value]:
+def merge_values(problem: Problem, schedule: Split, partial: Output, output: Output) -> dict[str, Value]:
     """{parameter: value} at run time."""
     strides = {"out": outer_strides(output.out), "lse": outer_strides(output.lse)}
     return {

@@ -73,6 +73,16 @@ def test_a_pattern_selects_by_id():
     found = specs(IMPLS, pattern="decode*/triton/d64/*")
     assert {spec.workload.name for spec in found} == {"decode", "decode-b8", "decode-b32"}
     assert {spec.values[0] for spec in found} == {64}
+    both = specs(IMPLS, pattern="decode/triton/d64/*,prefill/triton/d64/kv1024")
+    assert {spec.workload.name for spec in both} == {"decode", "prefill"}
+
+
+def test_the_longest_contexts_come_first_once_the_quick_cells_are_through():
+    found = specs(IMPLS, pattern="decode/triton/*")
+    assert [spec.values[1] for spec in found if not spec.quick] == sorted(
+        (s.values[1] for s in found if not s.quick), reverse=True
+    )
+    assert [spec.quick for spec in found] == sorted((spec.quick for spec in found), reverse=True)
 
 
 def test_each_operation_has_cells_of_those_who_do_it():

@@ -32,6 +32,7 @@ def one_journal(tmp_path: Path) -> Path:
     return write(tmp_path / "results", run("nvidia-h200", H200), latency("a4q"))
 
 
+@pytest.mark.slow
 def test_it_names_the_page_it_wrote(dashboard: Command, one_journal: Path, tmp_path: Path) -> None:
     status, said, wrong = dashboard(one_journal.parent.parent)
     page = tmp_path / "out" / "index.html"
@@ -39,6 +40,7 @@ def test_it_names_the_page_it_wrote(dashboard: Command, one_journal: Path, tmp_p
     assert page.is_file() and said == f"1 journal drawn: {page}\n"
 
 
+@pytest.mark.slow
 def test_two_calls_write_the_same_bytes(dashboard: Command, results: Path, tmp_path: Path) -> None:
     written = []
     for out in (tmp_path / "one", tmp_path / "two"):
@@ -85,6 +87,7 @@ def test_a_line_broken_off_is_shown_and_no_failure(dashboard: Command, one_journ
     assert "the last line is broken off" in (tmp_path / "out" / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_number_too_large_is_a_problem_of_its_journal_alone(dashboard: Command, one_journal: Path, tmp_path: Path) -> None:
     text = one_journal.read_text()
     (one_journal.parent / "other.cells.jsonl").write_text(text.replace("4300000000000.0", "1" + "0" * 400))
@@ -93,12 +96,14 @@ def test_a_number_too_large_is_a_problem_of_its_journal_alone(dashboard: Command
     assert (tmp_path / "out" / "sm_90a.html").exists()
 
 
+@pytest.mark.slow
 def test_an_unwritable_place_is_one_sentence(dashboard: Command, one_journal: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     status, _, wrong = dashboard(one_journal.parent.parent, out=tmp_path / "file" / "out")
     assert status == 2 and "cannot write the pages" in wrong and wrong.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_open_shows_the_overview(
     dashboard: Command, one_journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

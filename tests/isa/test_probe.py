@@ -47,6 +47,7 @@ def test_the_refused_program_alone_is_refused(tmp_path: Path) -> None:
     assert refusal.text == "Instruction 'op' not supported on .target 'sm_90a'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("behaviour", "kind"),
     [
@@ -62,6 +63,7 @@ def test_a_program_that_ptxas_dies_of_costs_no_other(tmp_path: Path, behaviour: 
     assert verdicts(result) == {f"p/{n}": kind if n == 5 else None for n in range(8)}
 
 
+@pytest.mark.slow
 def test_what_a_timeout_had_a_part_in_is_tried_again(tmp_path: Path) -> None:
     hanging = fake_ptxas(tmp_path, f"if 'op.n5;' in text and not os.path.exists({str(tmp_path / 'well')!r}): time.sleep(60)")
     assert verdicts(probe(hanging, tmp_path / "cache", time_limit=1.0))["p/5"] == "timeout"

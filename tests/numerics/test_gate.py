@@ -179,6 +179,7 @@ def test_named_implementation_that_cannot_run_is_a_failure(tmp_path: Path, capsy
     assert "CannotBePlanned was asked for and cannot run here" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_update_writes_what_holds_refuses_what_breaks_a_bound_and_then_catches_a_regression(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

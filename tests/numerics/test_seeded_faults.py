@@ -51,6 +51,7 @@ def test_unfaulted_passes_every_case_that_shows_a_fault(case: str) -> None:
     assert examine({"impl": source(faults.Unfaulted), "case": case, "on": "cpu"})["numerics"]["verdict"] == "pass"
 
 
+@pytest.mark.slow
 def test_command_exits_1_on_a_zero_output_and_0_without_it(tmp_path: Path) -> None:
     wrong, report = gate(tmp_path, "--impl", source(faults.ZeroOutput), "--case", "decode")
     right, _ = gate(tmp_path, "--impl", source(faults.Unfaulted), "--case", "decode")
@@ -90,6 +91,7 @@ def test_hostile_implementations_are_failing_cells_and_nothing_is_lost(tmp_path:
     assert found["Unfaulted"] == ("pass", None)
 
 
+@pytest.mark.slow
 def test_hanging_implementation_is_given_up(tmp_path: Path) -> None:
     status, report = gate(tmp_path, "--impl", source(faults.Hangs), "--case", "paged-?hd-[14]", "--timeout", "8")
     assert status == 1

@@ -1,0 +1,183 @@
+"""The plan of `a4q` and `a4q-q16`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from impls.a4q.planner import Tile, schedule
+from impls.arch import Arch
+from impls.contract import Cache, Inputs, Launch, Output, Paged, Plan, Problem, Runner, Scalar
+from impls.cuda.compiler import Kernel, compile_kernel
+from impls.cuda.runner import CompiledRunner
+from impls.host import require_arch
+from impls.triton.arguments import ATTEND_STRIDES, MERGE_STRIDES, Alignment, attend_values, merge_values, stride_names
+from impls.validation import bind_inputs
+
+if TYPE_CHECKING:
+    from impls.triton.arguments import Value
+
+KERNELS = Path(__file__).with_name("kernels")
+FORMATS = {"float16": "Float16", "bfloat16": "Bfloat16"}
+DECODE_ARGUMENTS = (
+    *("q", "k_codes", "k_scales", "k_global", "v_codes", "v_scales", "v_global", "out", "lse", "kv_lens", "block_table"),
+    *("scale_log2", *stride_names(ATTEND_STRIDES), "kv_heads", "q_len", "kv_len", "window", "splits"),
+)
+COMBINE_ARGUMENTS = (*("partial_out", "partial_lse", "out", "lse", *stride_names(MERGE_STRIDES), "q_heads", "q_len", "splits"),)
+COMBINE_DIMS, COMBINE_AT_ONCE, COMBINE_WARPS = 32, 8, 16
+"""Head dims of a block of combine.cu, splits that a warp of it loads at once, and its warps at most."""
+
+
+class A4QPlan(Plan):
+    """Compiles for tensors with packed lines; `bind` compiles again for others."""
+
+    def __init__(self, problem: Problem, arch: Arch, *, rounds_q: bool, tile: Tile | None = None) -> None:
+        """`tile` in place of the planner's."""
+        self.problem = problem
+        self.arch = arch
+        self.rounds_q = rounds_q
+        self.schedule = schedule(problem, tile, rounds_q=rounds_q)
+        self.alignment = Alignment.expected(problem)
+        self.kernels()
+
+    @property
+    def workspace_bytes(self) -> int:
+        return self.schedule.workspace_bytes
+
+    def describe(self) -> dict[str, int | str]:
+        s = self.schedule
+        return {
+            "keys_of_a_step": 16 * s.tile.key_tiles,
+            "warps": s.tile.warps,
+            "blocks_per_sm": s.tile.blocks_per_sm,
+            "splits": s.splits,
+            "keys_of_a_team": s.keys_of_a_team,
+        }
+
+    def kernels(self) -> list[Kernel]:
+        """What a call launches, in order, for tensors with packed lines."""
+        decode = self._decode(self.alignment, _packed_lines(self.problem))
+        return [decode, self._combine()] if self.schedule.splits > 1 else [decode]
+
+    def bind(
+        self,
+        q: torch.Tensor,
+        cache: Cache,
+        *,
+        out: torch.Tensor | None = None,
+        lse: torch.Tensor | None = None,
+        kv_lens: torch.Tensor | None = None,
+        block_table: torch.Tensor | None = None,
+    ) -> Runner:
+        inputs = Inputs(q, cache.k4, cache.v4, kv_lens, block_table)
+        output = bind_inputs(self.problem, inputs, out, lse)
+        require_arch(q.device, self.arch)
+        return CompiledRunner(output, self._launches(inputs, output), self.arch)
+
+    def _launches(self, inputs: Inputs, output: Output) -> list[Launch]:
+        p, s = self.problem, self.schedule
+        result = output
+        if s.splits > 1:
+            results = (s.splits, p.batch, p.q_heads, p.q_len)
+            device = inputs.q.device
+            result = Output(
+                torch.empty(*results, p.v_head_dim, dtype=torch.float32, device=device),
+                torch.empty(results, dtype=torch.float32, device=device),
+            )
+        values = attend_values(p, s, inputs, result)
+        lines = {name: int(values[f"{name}_stride"]) for name in _packed_lines(p)}  # type: ignore[arg-type]
+        alignment = self.alignment.and_also(Alignment.of(inputs, output.out))
+        launches = [
+            self._decode(alignment, lines).launch(
+                grid=(s.programs, s.splits, 1),
+                block=(32 * s.tile.warps, 1, 1),
+                shared_bytes=s.shared_bytes,
+                args=_arguments(DECODE_ARGUMENTS, values),
+            )
+        ]
+        if s.splits > 1:
+            launches.append(
+                self._combine().launch(
+                    grid=(result.lse[0].numel(), p.v_head_dim // COMBINE_DIMS, 1),
+                    block=(32 * self._combine_warps, 1, 1),
+                    shared_bytes=0,
+                    args=_arguments(COMBINE_ARGUMENTS, merge_values(p, s, result, output)),
+                    overlaps=self.arch.compute_capability >= (9, 0),
+                )
+            )
+        return launches
+
+    def _decode(self, alignment: Alignment, lines: dict[str, int]) -> Kernel:
+        """The kernel for tensors of this alignment whose lines are so many bytes apart."""
+        p, s = self.problem, self.schedule
+        q = FORMATS[p.dtype]
+        split = s.splits > 1
+        packed = _packed_lines(p)
+        # one number that is known when compiling, or 0: a kernel for every distance would be too many
+        lines_known: dict[str, int] = {name.upper(): packed[name] if packed[name] == lines[name] else 0 for name in packed}
+        defines: dict[str, int | str] = {
+            "HEAD_DIM": p.head_dim,
+            "V_HEAD_DIM": p.v_head_dim,
+            "GROUP": p.group,
+            "CAUSAL": int(p.causal),
+            "WINDOWED": int(p.window is not None),
+            "PAGE_SIZE": p.layout.page_size if isinstance(p.layout, Paged) else 0,
+            "RAGGED": int(p.ragged),
+            "V_ALONG_TOKENS": int(p.v_block_axis == -2),
+            "Q_TYPE": q,
+            "K_TYPE": "Float16" if self.rounds_q else q,
+            "Q_NVFP4": int(self.rounds_q),
+            "OUT_TYPE": "float" if split else "unsigned short",
+            "OUT_FORMAT": q,
+            "SPLIT": int(split),
+            "K_CODES_ALIGNMENT": alignment.k_codes,
+            "K_SCALES_ALIGNMENT": alignment.k_scales,
+            "V_CODES_ALIGNMENT": alignment.v_codes,
+            "V_SCALES_ALIGNMENT": alignment.v_scales,
+            **lines_known,
+            "KEY_TILES": s.tile.key_tiles,
+            "WARPS": s.tile.warps,
+            "BLOCKS_PER_SM": s.tile.blocks_per_sm,
+        }
+        return compile_kernel(KERNELS / "decode.cu", "a4q_decode", self.arch, defines)
+
+    @property
+    def _combine_warps(self) -> int:
+        """A power of two, so that each warp loads once where that is enough."""
+        return min(1 << (-(-self.schedule.splits // COMBINE_AT_ONCE) - 1).bit_length(), COMBINE_WARPS)
+
+    def _combine(self) -> Kernel:
+        p = self.problem
+        defines: dict[str, int | str] = {
+            "V_HEAD_DIM": p.v_head_dim,
+            "OUT_FORMAT": FORMATS[p.dtype],
+            "WARPS": self._combine_warps,
+        }
+        return compile_kernel(KERNELS / "combine.cu", "a4q_combine", self.arch, defines)
+
+
+def _packed_lines(problem: Problem) -> dict[str, int]:
+    """{stride: bytes from line to line} of packed tensors; 0 where that depends on how long the cache is."""
+    p = problem
+    along = p.v_block_axis == -2
+    return {
+        "k_codes_token": p.head_dim // 2,
+        "k_scales_token": p.head_dim // 16,
+        "v_codes_line": 0 if along else p.v_head_dim // 2,
+        "v_scales_line": 0 if along else p.v_head_dim // 16,
+    }
+
+
+def _arguments(names: tuple[str, ...], values: dict[str, Value]) -> tuple[torch.Tensor | Scalar | None, ...]:
+    """`values` in the order of a kernel's parameters."""
+    arguments: list[torch.Tensor | Scalar | None] = []
+    for name in names:
+        value = values[name]
+        if isinstance(value, (int, float)):
+            kind = "f32" if name == "scale_log2" else "i64" if name.endswith("_stride") else "i32"
+            arguments.append(Scalar(kind, value))  # type: ignore[arg-type]
+        else:
+            arguments.append(value)
+    return tuple(arguments)
