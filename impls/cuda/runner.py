@@ -1,4 +1,4 @@
-"""The runner of implementations that are made of kernels of their own."""
+"""What launches compiled kernels, and the runner of attention that is made of them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,32 @@ from impls.contract import Launch, Output, Runner
 from impls.cuda.driver import Program
 
 
-class CompiledRunner(Runner):
-    """Launches the compiled kernels on the GPU that holds the tensors. Bound to CPU tensors, it only states its launches."""
+class Launcher:
+    """Launches compiled kernels on the GPU that holds their tensors, on torch's current stream. With tensors elsewhere it only
+    states its launches, and a call raises ValueError."""
 
-    def __init__(self, output: Output, launches: Sequence[Launch], arch: Arch) -> None:
-        self.output = output
-        self._launches = tuple(launches)
+    def __init__(self, launches: Sequence[Launch], device: torch.device, arch: Arch) -> None:
+        self.launches = tuple(launches)
         self._arch = arch
-        self._device = output.out.device
-        self._program = Program(launches, self._device) if self._device.type == "cuda" else None
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        return self._launches
+        self._device = device
+        self._program = Program(launches, device) if device.type == "cuda" else None
 
     def __call__(self) -> None:
         if self._program is None:
             raise ValueError(f"kernels for {self._arch.name} cannot run on tensors on the CPU; bind tensors on that GPU.")
         self._program.launch(torch.cuda.current_stream(self._device).cuda_stream)
+
+
+class CompiledRunner(Runner):
+    """Attention by compiled kernels."""
+
+    def __init__(self, output: Output, launches: Sequence[Launch], arch: Arch) -> None:
+        self.output = output
+        self._launcher = Launcher(launches, output.out.device, arch)
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return self._launcher.launches
+
+    def __call__(self) -> None:
+        self._launcher()

@@ -56,8 +56,8 @@ class Converter:
         """The converted cache. Raises ValueError on tensors that are not where the kernels run."""
         extra, works = self._works(k4, v4)
         if not self._arch.is_gpu:
-            for step in [work.step() for work in works]:
-                step.kernel[step.grid](**step.values, **step.constants)
+            for work in works:
+                work.step().interpret()
         elif k4.device.type == "cuda":
             launches = [launch_of(work.compiled(self._arch), work.step()) for work in works]
             Program(launches, k4.device).launch(torch.cuda.current_stream(k4.device).cuda_stream)

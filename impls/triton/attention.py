@@ -149,6 +149,10 @@ class Step:
     constants: Mapping[str, Value]
     overlaps: bool = False
 
+    def interpret(self) -> None:
+        """Run the kernel in Triton's interpreter."""
+        self.kernel[self.grid](**self.values, **self.constants)
+
 
 def launch_of(compiled: Compiled, step: Step) -> Launch:
     """The launch of `step`, whose kernel is `compiled`."""
@@ -177,4 +181,4 @@ class InterpretedRunner(Runner):
 
     def __call__(self) -> None:
         for step in self._steps:
-            step.kernel[step.grid](**step.values, **step.constants)
+            step.interpret()

@@ -133,7 +133,7 @@ class Quantizer:
             raise ValueError(f"kernels for {self._arch.name} cannot run on tensors on the CPU; give tensors on that GPU.")
         else:
             for step in self._steps:
-                step.kernel[step.grid](**step.values, **step.constants)
+                step.interpret()
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import torch
 
 from impls.arch import Arch
 from impls.contract import Launch
-from impls.cuda.driver import Program
-from impls.host import arch_of
+from impls.cuda.runner import Launcher
+from impls.host import require_arch
 from impls.nvfp4 import NVFP4Tensor
 from impls.weights.contract import (
     Packed,
@@ -46,9 +46,8 @@ class TiledPlan(ProjectionPlan):
         tiles = tile_count(p.inputs)
         shapes = {"codes": (tiles, p.outputs, TILE // 2), "scales": (tiles, p.outputs, TILE // 16), "global_scale": ()}
         check_packed(packed, x, shapes)
-        if self.arch.is_gpu and x.device.type == "cuda" and arch_of(x.device) != self.arch:
-            here = arch_of(x.device).name
-            raise ValueError(f"the tensors are on a GPU of {here} and the plan is for {self.arch.name}; plan for {here}.")
+        if self.arch.is_gpu:
+            require_arch(x.device, self.arch)
         return out
 
 
@@ -60,24 +59,19 @@ class InterpretedRunner(ProjectionRunner):
         self._step = step
 
     def __call__(self) -> None:
-        step = self._step
-        step.kernel[step.grid](**step.values, **step.constants)
+        self._step.interpret()
 
 
 class CompiledRunner(ProjectionRunner):
-    """Launches a compiled kernel on the GPU that holds the tensors. Bound to CPU tensors, it only states its launch."""
+    """A projection by one compiled kernel."""
 
     def __init__(self, out: torch.Tensor, launch: Launch, arch: Arch) -> None:
         self.out = out
-        self._launch = launch
-        self._arch = arch
-        self._program = Program([launch], out.device) if out.device.type == "cuda" else None
+        self._launcher = Launcher([launch], out.device, arch)
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        return (self._launch,)
+        return self._launcher.launches
 
     def __call__(self) -> None:
-        if self._program is None:
-            raise ValueError(f"kernels for {self._arch.name} cannot run on tensors on the CPU; bind tensors on that GPU.")
-        self._program.launch(torch.cuda.current_stream(self.out.device).cuda_stream)
+        self._launcher()
