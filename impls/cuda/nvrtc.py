@@ -47,7 +47,7 @@ class Outcome:
 class Nvrtc:
     """One NVRTC with its headers."""
 
-    library: Path
+    path: Path
     headers: Path
     """Folder with cuda_fp16.h and the like."""
     release: str
@@ -74,7 +74,7 @@ class Nvrtc:
         `kernel` is the C++ expression of the one that is asked for, e.g. "attend<128>"; `target` is like sm_90a, or like
         compute_90a for PTX alone.
         """
-        return _compile(_load(self.library), text, name, headers, (*options, f"--gpu-architecture={target}"), kernel)
+        return _compile(_load(self.path), text, name, headers, (*options, f"--gpu-architecture={target}"), kernel)
 
 
 @cache
@@ -104,17 +104,18 @@ def _best(places: Sequence[Path]) -> Nvrtc | None:
 
 def _inspect(path: Path) -> Nvrtc | None:
     """The NVRTC at `path`, None if it is older than `OLDEST` or does not work."""
-    if int(path.suffix.removeprefix(".")) < OLDEST:
+    release = path.suffix.removeprefix(".")
+    if not release.isdigit() or int(release) < OLDEST:
         return None
     try:
         library = _load(path)
-    except OSError:
+        count = ctypes.c_int()
+        _check(library, library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+        targets = (ctypes.c_int * count.value)()
+        _check(library, library.nvrtcGetSupportedArchs(targets))
+        probed = _compile(library, _PROBE, "/probe.cu", {}, (), "probe")
+    except (OSError, AttributeError, RuntimeError):  # no library, one that lacks a function, or one that fails
         return None
-    count = ctypes.c_int()
-    _check(library, library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
-    targets = (ctypes.c_int * count.value)()
-    _check(library, library.nvrtcGetSupportedArchs(targets))
-    probed = _compile(library, _PROBE, "/probe.cu", {}, (), "probe")
     identity = re.search(r"Build ID: \S+.*?\bV(\d+(?:\.\d+)+)", probed.ptx, re.DOTALL)
     if identity is None:
         return None

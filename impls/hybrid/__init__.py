@@ -21,6 +21,7 @@ __all__ = ["HybridBf16", "HybridFp8", "HybridSdpa"]
 
 class _Hybrid(Implementation):
     kind: Kind
+    repacks = True
 
     def why_not(self, problem: Problem, arch: Arch) -> str | None:
         return planner.why_not(problem, self.name) or availability.why_not(arch)

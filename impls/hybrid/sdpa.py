@@ -25,6 +25,7 @@ def backend(problem: Problem, arch: Arch) -> Literal["cudnn", "flash"]:
 class HybridSdpa(Implementation):
     name = "hybrid-bf16:sdpa"
     summary = "NVFP4 converted once to bfloat16 by Triton, then torch SDPA: cuDNN where it takes the problem, else flash"
+    repacks = True
 
     def why_not(self, problem: Problem, arch: Arch) -> str | None:
         if backend(problem, arch) == "flash":

@@ -67,7 +67,7 @@ def test_what_decides_the_outcome_compiles_anew(tmp_path, compilations, monkeypa
     monkeypatch.setattr(compiler, "OPTIONS", (*compiler.OPTIONS, "--use_fast_math"))
     anew(path, folder)
     other = nvrtc.find()
-    monkeypatch.setattr(nvrtc, "find", lambda: Nvrtc(other.library, other.headers, "13.0.89", "another build", other.targets))
+    monkeypatch.setattr(nvrtc, "find", lambda: Nvrtc(other.path, other.headers, "13.0.89", "another build", other.targets))
     anew(path, folder)
     assert len(compilations) == 8
     assert len(list(folder.iterdir())) == 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -166,7 +167,7 @@ class TestWithoutACompiler:
     def anew(self, monkeypatch, tmp_path):
         nvrtc.find.cache_clear()
         monkeypatch.setattr(nvrtc, "package_folders", lambda name: [tmp_path])
-        self.library = tmp_path / "cu13" / "lib" / "libnvrtc.so.13"
+        self.nvrtc = tmp_path / "cu13" / "lib" / "libnvrtc.so.13"
         yield
         nvrtc.find.cache_clear()
 
@@ -175,16 +176,21 @@ class TestWithoutACompiler:
         with pytest.raises(Unsupported, match="there is no NVRTC"):
             compile_kernel(tmp_path / "reverse.cu", "reverse<64>", SM_90A)
 
-    @pytest.mark.parametrize("name", ["libnvrtc.so.12", "libnvrtc.so.13"])
+    def test_a_library_without_its_functions_counts_as_none(self):
+        self.nvrtc.parent.mkdir(parents=True)
+        self.nvrtc.symlink_to(_ctypes.__file__)
+        assert "there is no NVRTC of CUDA 13 here" in nvrtc.why_not(SM_90A)
+
+    @pytest.mark.parametrize("name", ["libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so.alt"])
     def test_an_old_or_broken_one_counts_as_none(self, name):
-        self.library.parent.mkdir(parents=True)
-        self.library.with_name(name).write_text("no library")
+        self.nvrtc.parent.mkdir(parents=True)
+        self.nvrtc.with_name(name).write_text("no library")
         assert "there is no NVRTC of CUDA 13 here" in nvrtc.why_not(SM_90A)
 
     def test_missing_headers_are_told_apart(self, monkeypatch, tmp_path):
-        self.library.parent.mkdir(parents=True)
-        self.library.touch()
-        alone = nvrtc.Nvrtc(self.library, tmp_path / "include", "13.0.88", "", frozenset({90}))
+        self.nvrtc.parent.mkdir(parents=True)
+        self.nvrtc.touch()
+        alone = nvrtc.Nvrtc(self.nvrtc, tmp_path / "include", "13.0.88", "", frozenset({90}))
         monkeypatch.setattr(nvrtc, "_inspect", lambda path: alone)
         assert "CUDA's headers are not beside NVRTC" in nvrtc.why_not(SM_90A)
 

@@ -67,7 +67,11 @@ def test_a_cache_in_another_format_is_refused():
 def test_whoever_turns_the_cache_into_another_format_says_so(name):
     """A plan that packs would be given slices of the tensors it packs from."""
     chosen = implementation(name)
-    module = {"sdpa": "impls.peers.sdpa_runner", "flashinfer": "impls.peers.flashinfer_runner"}.get(name.split("-")[0])
+    module = {
+        "sdpa": "impls.peers.sdpa_runner",
+        "flashinfer": "impls.peers.flashinfer_runner",
+        "hybrid": "impls.hybrid.sdpa_plan" if name.endswith(":sdpa") else "impls.hybrid.attention",
+    }.get(name.split("-")[0])
     if module is None:
         assert not chosen.repacks
         return
