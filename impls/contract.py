@@ -275,6 +275,10 @@ class Plan(ABC):
         """Re-lay the cache out; at most 1.1 x the NVFP4 bytes unless the implementation declares more."""
         return Cache(k4, v4)
 
+    def new_workspace(self) -> None:
+        """What is bound from now on shares no workspace with what was bound before: a matter of `plan_partial` alone."""
+        return
+
     @abstractmethod
     def bind(
         self,
@@ -320,7 +324,7 @@ class Implementation(ABC):
     def plan_partial(self, problem: Problem, arch: Arch) -> Plan:
         """As `plan`, for results that are merged with others: out is of `partial_dtype`.
 
-        Its runners are called one after the other, and share one workspace.
+        Its runners are called one after the other, and may share one workspace until `Plan.new_workspace` is called.
         """
         return self.plan(problem, arch)
 

@@ -97,6 +97,8 @@ class DualChunkPlan(Plan):
             given = self._lengths(kv_lens)
             calls.append(self.merging.take_lengths(given))
             lengths = given.lengths.unbind(0)
+        for plan in self._plans.values():
+            plan.new_workspace()  # another runner of this plan may be called at the same time, on another stream
         room = _Room(self, q.device)
         following = iter(lengths)
         for tile in self.chunks.tiles:

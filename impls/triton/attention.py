@@ -123,6 +123,9 @@ class TritonPlan(Plan):
             self._shared[device] = room
         return room
 
+    def new_workspace(self) -> None:
+        self._shared.clear()
+
     def _schedule(self) -> Schedule:
         return schedule(self.problem, self.arch, out_dtype=self._out_dtype)
 

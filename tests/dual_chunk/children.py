@@ -49,6 +49,25 @@ def launches(request: dict[str, Any]) -> list[str]:
     return [launch.entry for launch in runner.launches]
 
 
+def shared_memory(request: dict[str, Any]) -> list[int]:
+    """Bytes of the tensors written by two runners of one plan for `arch`, and of those that both write, outputs apart."""
+    case = CASES[request["case"]]
+    inputs = make_inputs(case.given, CPU)
+    plan = case.chosen.plan(case.given.problem, find(request["arch"]))
+    runners = [
+        plan.bind(inputs.q, plan.pack(inputs.k4, inputs.v4), kv_lens=inputs.kv_lens, block_table=inputs.block_table)
+        for _ in range(2)
+    ]
+    given = {x.untyped_storage().data_ptr() for x in (inputs.q, inputs.k4.codes, inputs.k4.scales, inputs.v4.codes)}
+    given |= {x.untyped_storage().data_ptr() for x in (inputs.v4.scales, inputs.k4.global_scale, inputs.v4.global_scale)}
+    used = []
+    for runner in runners:
+        tensors = [x for launch in runner.launches for x in launch.args if isinstance(x, torch.Tensor)]
+        sizes = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
+        used.append({place: size for place, size in sizes.items() if place not in given})
+    return [sum(used[0].values()), sum(size for place, size in used[0].items() if place in used[1])]
+
+
 def drift(request: dict[str, Any]) -> list[float]:
     """The bias of one chain, then of chunks, in a small problem."""
     problem = Problem(1, 1, 1, 1, 1024, 16, 32)

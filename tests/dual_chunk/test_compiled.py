@@ -52,6 +52,15 @@ def test_a_slice_of_a_million_tokens_needs_the_workspace_of_a_short_one(plans):
     assert long["plan"]["longest_chunk"] == 65536
 
 
+def test_two_runners_of_a_plan_share_no_memory():
+    """Graphs of two layers may be replayed at the same time."""
+    with Worker("tests.dual_chunk.children:shared_memory", env=COMPILE) as worker:
+        found = worker.call({"case": "splits-inside", "arch": "sm_90a"}, timeout=300)
+        assert found.status == "ok", found.sentence
+        own, common = found.value
+        assert own > 0 and common == 0
+
+
 def test_a_call_is_the_lengths_then_passes_and_merges_in_turns():
     with Worker("tests.dual_chunk.children:launches", env=COMPILE) as worker:
         found = worker.call({"case": "ragged-full", "arch": "sm_90a"}, timeout=300)
