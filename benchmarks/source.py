@@ -1,7 +1,8 @@
 """What was measured, as one hash: it stays the same when commits are squashed or the tree is copied without git.
 
 Counted is every file below `impls/` and `benchmarks/`, by its path and its bytes. Not counted are `__pycache__` folders,
-`*.pyc`, and whatever has a name that begins with a dot (editors and operating systems leave such files).
+`*.pyc`, whatever has a name that begins with a dot (editors and operating systems leave such files), and what nothing
+that is measured reads: documents (`*.md`) and the gate's baselines, which are made by the commit that they then belong to.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 """The checkout, or the site-packages folder of an installed copy."""
 COUNTED = ("impls", "benchmarks")
+BASELINES = "impls/numerics/baselines/"
 
 
 def source_hash(root: Path = ROOT) -> str:
@@ -30,6 +32,6 @@ def counted_files(root: Path = ROOT) -> list[str]:
             found += [
                 (Path(folder) / name).relative_to(root).as_posix()
                 for name in files
-                if not name.startswith(".") and not name.endswith(".pyc")
+                if not name.startswith(".") and not name.endswith((".pyc", ".md"))
             ]
-    return sorted(found)
+    return sorted(path for path in found if not path.startswith(BASELINES))

@@ -32,7 +32,17 @@ def test_a_copy_without_git_has_the_same_hash(tree, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "name", ["dashboards/d.py", "README.md", "impls/__pycache__/a.txt", "impls/a.pyc", "impls/.a.py.swp", "benchmarks/.x/y"]
+    "name",
+    [
+        "dashboards/d.py",
+        "README.md",
+        "impls/README.md",
+        "impls/numerics/baselines/gpu-sm_90a.json",
+        "impls/__pycache__/a.txt",
+        "impls/a.pyc",
+        "impls/.a.py.swp",
+        "benchmarks/.x/y",
+    ],
 )
 def test_what_is_not_measured_does_not_count(tree, name):
     before = source_hash(tree)
