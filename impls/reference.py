@@ -44,6 +44,9 @@ class Reference:
     score: torch.Tensor
     """[B, Hq, R]: max over visible j of scale * sum_d |q_d k_jd|, which bounds every score and its rounding errors."""
 
+    def to(self, device: torch.device | str) -> Reference:
+        return Reference(*(t.to(device) for t in (self.rows, self.out, self.lse, self.mass, self.score)))
+
 
 def reference_attention(
     problem: Problem, inputs: Inputs, *, rows: torch.Tensor | None = None, rounds: Rounds | None = None

@@ -54,23 +54,25 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
         raise Unsupported(reason)
 
     data = build(case)
+    real = to_device(data.inputs, torch.device("cuda" if arch.is_gpu else "cpu"))
     rows = _compared_rows(case)
     rounds = chosen.rounds(case.problem)
-    reference = reference_attention(case.problem, data.inputs, rows=rows, rounds=rounds)
+    reference = reference_attention(case.problem, real, rows=rows, rounds=rounds).to("cpu")
     bound = error_bound(
         case.problem,
         reference,
         p=rounds.get("p", EXACT),
         partial=rounds.get("partial", EXACT),
         chain=chosen.accumulator_chain(case.problem),
-        v_max=_largest_value(data.inputs),
+        v_max=_largest_value(real),
     )
-    run = _run(chosen, case, arch, data.inputs)
+    run = _run(chosen, case, arch, real)
     output = Output(run.output.out[:, :, rows], run.output.lse[:, :, rows])
     found = errors(output.out, output.lse, reference, bound)
     quantisation = None
     if data.original is not None:
-        exact = float_attention(case.problem, *data.original, kv_lens=data.inputs.kv_lens, rows=rows).out
+        q, k, v = (t.to(real.q.device) for t in data.original)
+        exact = float_attention(case.problem, q, k, v, kv_lens=real.kv_lens, rows=rows).to("cpu").out
         quantisation = ratio(output.out.double() - exact, exact)
     return {
         "numerics": {
@@ -132,12 +134,11 @@ class _Guarded:
         return memory.view(torch.int16)
 
 
-def _run(chosen: Implementation, case: Case, arch: Arch, inputs: Inputs) -> _Run:
+def _run(chosen: Implementation, case: Case, arch: Arch, real: Inputs) -> _Run:
     """Plan, pack, bind and call once, on a GPU as the replay of a graph that was captured while other contents were bound."""
     p = case.problem
-    device = torch.device("cuda" if arch.is_gpu else "cpu")
-    real = to_device(inputs, device)
-    bound = to_device(inputs, device)
+    device = real.q.device
+    bound = to_device(real, device)
     changing = [
         (there, given)
         for there, given in ((bound.q, real.q), (bound.kv_lens, real.kv_lens), (bound.block_table, real.block_table))
