@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from impls.ahead import plan_ahead
 from impls.errors import CommandError
 from impls.numerics import report
 from impls.numerics.baselines import Baselines, default_path, read
@@ -53,6 +54,9 @@ def execute(arguments: argparse.Namespace) -> int:
     for file in filter(None, (arguments.json, arguments.junit, path if arguments.update else None)):
         _check_writable(file)
 
+    if on == "gpu":
+        requests = [{"impl": one.source, "case": case, "arch": arch} for one in chosen for case in cases]
+        plan_ahead("impls.numerics.measure:plan_case", requests, lambda line: print(line, file=sys.stderr, flush=True))
     verdicts = run(chosen, cases, on=on, baselines=baselines, timeout=arguments.timeout, report=_Progress())
     refused = refused_as_a_whole(verdicts)
     named = set(refused) if arguments.impl else set()

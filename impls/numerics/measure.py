@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from impls.arch import CPU, Arch
+from impls.arch import CPU, Arch, find
 from impls.contract import EXACT, Implementation, Inputs, Output, Runner, Unsupported
 from impls.host import gpu_here
 from impls.numerics.bounds import Bound, error_bound
@@ -92,6 +92,19 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
         "positions": _positions(case, output.out, reference),
         "plan": dict(run.plan),
     }
+
+
+def plan_case(request: Mapping[str, Any]) -> None:
+    """Plan {"impl", "case", "arch"}, so that its kernels are in the caches on disk. Needs no GPU.
+
+    Raises Unsupported, and whatever the implementation raises.
+    """
+    chosen, arch = implementation(request["impl"]), find(request["arch"])
+    problem = CASES[request["case"]].problem
+    reason = chosen.why_not(problem, arch)
+    if reason:
+        raise Unsupported(reason)
+    chosen.plan(problem, arch)
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,13 @@ import pytest
 
 import nvfp4bench
 from impls.arch import CPU
+from impls.contract import Unsupported
 from impls.numerics import command, report
 from impls.numerics.baselines import METRICS, Baselines, default_path, read
 from impls.numerics.cases import CASES
 from impls.numerics.gate import Chosen, Verdict, judge, newly_refused
 from impls.numerics.gate import run as run_gate
+from impls.numerics.measure import plan_case
 from impls.peers.refusals import NO_GPU
 from impls.registry import BUILT_IN, implementation
 from impls.worker import ROOT, Reply
@@ -292,3 +294,9 @@ def test_progress_tells_a_refusal_once(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_verdict_of_a_skipped_case_is_a_failure() -> None:
     assert not Verdict("a", "x", "skipped", 0.0, "given up.").holds
+
+
+def test_plans_of_cases_are_made_for_an_architecture_that_is_not_here() -> None:
+    plan_case({"impl": RIGHT, "case": "decode", "arch": "sm_90a"})
+    with pytest.raises(Unsupported, match=NO_GPU):
+        plan_case({"impl": "sdpa-flash", "case": "v-tokens", "arch": "cpu"})
