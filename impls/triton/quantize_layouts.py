@@ -45,19 +45,23 @@ def why_not_rows(x: torch.Tensor) -> str | None:
             f"the Triton quantiser takes at most three axes with gaps besides that of the blocks, "
             f"and strides {list(x.stride())} of shape {list(x.shape)} have more; make the tensor contiguous."
         )
-    if outer[0][2] * -(-x.shape[-1] // BLOCK) >= 2**31:
+    if max(outer[0]) * -(-x.shape[-1] // BLOCK) >= 2**31:  # of any axis, since the search makes rows of the longest
         return "the Triton quantiser takes fewer than 2^31 blocks between gaps; make the tensor contiguous."
     return None
 
 
 def rows(x: torch.Tensor, *, across_rows: bool = False) -> Layout:
-    """`x` [..., n] as [outer, inner, rows, n]; without gaps as one row, if blocks may run `across_rows` or fill them."""
+    """`x` [..., n] as [outer, inner, rows, n]; without gaps as one row, if blocks may run `across_rows` or fill them.
+
+    Blocks that may run across rows are in no order, and the most rows then make a plane: planes begin with a tile of their own.
+    """
     flat = _is_flat(x) and (across_rows or x.shape[-1] % BLOCK == 0)
     length = x.numel() if flat else x.shape[-1]
     element_stride = 1 if flat else x.stride(-1)
     collapsed = ((1, 1, 1), (0, 0, 0)) if flat else _collapsed(x[..., 0], 3)
     assert collapsed is not None, "why_not_rows lets no such tensor through"
-    (outer, inner, lines), strides = collapsed
+    axes = list(zip(*collapsed, strict=True))
+    (outer, inner, lines), strides = zip(*(sorted(axes) if across_rows else axes), strict=True)
     row_blocks = -(-length // BLOCK)
     tiles_per_plane = -(-lines * row_blocks // ROW_BLOCKS)
     paired = element_stride == 1 and _is_paired(x, length, *strides)

@@ -19,6 +19,7 @@ from impls.isa.toolchain import disassembler
 from impls.nvfp4 import quantize
 from impls.triton import availability
 from impls.triton.quantize import Quantizer, why_not
+from impls.triton.quantize_layouts import ROW_BLOCKS, in_memory_order, rows
 from impls.worker import Worker
 from tests.triton.quantize_cases import CASES, assert_same_bits
 
@@ -100,6 +101,13 @@ def test_what_the_kernels_cannot_do_is_said_in_a_sentence():
         assert sentence in (why_not(tensor, -1) or "")
         with pytest.raises(ValueError, match=r"^quantize: "):
             quantize(tensor, backend="triton", check=False)
+
+
+def test_a_search_between_gaps_has_full_tiles():
+    """Few heads a token, as pages have them: planes of one token would leave most of a tile empty."""
+    x = torch.empty(4096, 17, 64, dtype=torch.bfloat16)[:, :16]
+    layout = rows(in_memory_order(x), across_rows=True)
+    assert layout.numbers["tiles"] * ROW_BLOCKS * 16 == x.numel()
 
 
 def test_backend_of_another_name_is_refused():
