@@ -100,5 +100,5 @@ def samples(cell: Cell, track: Track) -> tuple[float, ...]:
     """
     if track.kind == "time":
         return cell.series.get(track.name, ())
-    value = float(getattr(cell.numerics, track.name)) if cell.numerics else math.inf
-    return (float(f"{value:.4e}"),) if math.isfinite(value) else ()
+    value = getattr(cell.numerics, track.name, None)
+    return () if value is None or not math.isfinite(value) else (float(f"{value:.4e}"),)

@@ -88,25 +88,15 @@ def _check(chosen: Implementation, problem: Problem, inputs: Inputs, output: Out
     """
     import torch
 
-    from impls.contract import EXACT
-    from impls.numerics.bounds import error_bound
+    from impls.numerics.bounds import declared_bound
     from impls.numerics.measure import why_wrong
     from impls.numerics.metrics import errors
     from impls.reference import reference_attention
 
-    rounds = chosen.rounds(problem)
     count = min(problem.q_len, CHECKED_ROWS)
     rows = torch.linspace(0, problem.q_len - 1, count, device=inputs.q.device).round().long()
-    reference = reference_attention(problem, inputs, rows=rows, rounds=rounds)
-    chain = chosen.accumulator_chain(problem)
-    bound = error_bound(
-        problem,
-        reference,
-        p=rounds.get("p", EXACT),
-        partial=rounds.get("partial", EXACT),
-        chain=chain,
-        v_max=largest_value(inputs.v4),
-    )
+    reference = reference_attention(problem, inputs, rows=rows, rounds=chosen.rounds(problem))
+    bound = declared_bound(chosen, problem, reference, v_max=largest_value(inputs.v4))
     compared = Output(output.out[:, :, rows], output.lse[:, :, rows])
     found = errors(compared.out, compared.lse, reference, bound)
     return dataclasses.asdict(found), why_wrong(compared, reference, bound, found)

@@ -28,6 +28,8 @@ FAILURES = ("failed", "crashed", "timeout", "oom")
 SUITES = ("latency", "projection", "layer", "numerics", "host")
 TIMED = ("latency", "projection", "layer")
 """The suites that are a GPU's times."""
+WITH_LSE = ("latency", "numerics")
+"""The suites of attention alone, which writes an LSE: their errors include its error."""
 WORK = {
     "flops": "floating-point operations of products with weights, and of Q @ K^T and P @ V over the visible keys only",
     "nvfp4_bytes": "bytes of the NVFP4 weights, and of the NVFP4 K and V that a call attends to",
@@ -101,9 +103,9 @@ class Numerics:
     """Largest over rows and heads of ||out - ref|| / ||ref|| of that row."""
     magnitude_ratio: float
     """||out|| / ||ref||."""
-    lse_error: float
-    """Largest |lse - ref| over rows that see a key."""
     cosine: float
+    lse_error: float | None = None
+    """Largest |lse - ref| over rows that see a key; None where what was compared has no LSE."""
     exact_relative_l2: float | None = None
     """As `relative_l2`, without the declared roundings: all that the implementation loses on these operands."""
     quantisation_relative_l2: float | None = None
@@ -195,6 +197,8 @@ class Cell:
             raise ValueError(f"cell {self.id} is ok, so it needs a measurement and no sentence.")
         if self.status != "ok" and (measured or not self.sentence):
             raise ValueError(f"cell {self.id} is {self.status}, so it needs a sentence and no measurement.")
+        if self.suite in WITH_LSE and self.numerics is not None and self.numerics.lse_error is None:
+            raise ValueError(f"cell {self.id}: {self.suite} compares an LSE, so its numerics need an lse_error.")
         for name, samples in self.series.items():
             if not samples:
                 raise ValueError(f"cell {self.id}: series {name} has no samples.")

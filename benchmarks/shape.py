@@ -13,7 +13,6 @@ from impls.contract import EXACT, Cache, Implementation, Inputs, Output, Plan, P
 if TYPE_CHECKING:
     import torch
 
-    from impls.numerics.bounds import Bound
     from impls.numerics.metrics import Errors
     from impls.reference import Reference
 
@@ -51,21 +50,12 @@ class Shape(Subject):
 
     def compare(self, chosen: Implementation, output: Output) -> Comparison:
         """`output` of `chosen` for the queries as they are now."""
-        from impls.numerics.bounds import error_bound
+        from impls.numerics.bounds import declared_bound
         from impls.numerics.measure import why_wrong
         from impls.numerics.metrics import errors, ratio
 
-        rounds = chosen.rounds(self.problem)
-        reference, exact = self._reference(rounds), self._reference({})
-        chain = chosen.accumulator_chain(self.problem)
-        bound: Bound = error_bound(
-            self.problem,
-            reference,
-            p=rounds.get("p", EXACT),
-            partial=rounds.get("partial", EXACT),
-            chain=chain,
-            v_max=self._v_max,
-        )
+        reference, exact = self._reference(chosen.rounds(self.problem)), self._reference({})
+        bound = declared_bound(chosen, self.problem, reference, v_max=self._v_max)
         rows = Output(output.out[:, :, self._rows], output.lse[:, :, self._rows])
         found = errors(rows.out, rows.lse, reference, bound)
         return Comparison(found, why_wrong(rows, reference, bound, found), ratio(rows.out.double() - exact.out, exact.out))

@@ -132,9 +132,10 @@ def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def rows_of(one: Wanted) -> Iterator[Row]:
-    """The kernels of one call. Raises Unsupported with the sentence of `why_not`."""
+    """The kernels of one call, each once however often it is launched. Raises Unsupported with the sentence of `why_not`."""
     arch, problem = find(one.arch), problem_of(one)
-    for launch in launches(one.source, problem, arch):
+    kernels = {(each.cubin, each.entry, each.block, each.shared_bytes): each for each in launches(one.source, problem, arch)}
+    for launch in kernels.values():
         found = facts_of(launch.cubin, launch.entry)
         counts = _opcodes(launch.cubin, launch.entry)
         shared_bytes = launch.shared_bytes + found.shared_bytes
@@ -167,12 +168,12 @@ def launches(source: str, problem: Problem, arch: Arch) -> tuple[Launch, ...]:
     """What a call launches on `arch`. Raises Unsupported with the sentence of `why_not`."""
     chosen = implementation(source)
     if not chosen.lists_launches:
-        raise Unsupported(f"{chosen.name} does not list its kernels: it is made of calls into other libraries.")
+        raise Unsupported(f"{chosen.name} does not list its kernels: its runners state none, or `lists_launches` is not set.")
     reason = chosen.why_not(problem, arch)
     if reason:
         raise Unsupported(reason)
     plan = chosen.plan(problem, arch)
-    inputs = _without_memory(problem)
+    inputs = without_memory(problem)
     return plan.bind(inputs.q, plan.pack(inputs.k4, inputs.v4)).launches
 
 
@@ -201,7 +202,7 @@ def _opcodes(cubin: bytes, entry: str) -> dict[str, int]:
     return sass.all_opcodes(ended.output, entry)
 
 
-def _without_memory(problem: Problem) -> Inputs:
+def without_memory(problem: Problem) -> Inputs:
     """Tensors of a dense problem that have shapes and strides and no memory."""
     import torch
 

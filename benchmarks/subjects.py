@@ -9,7 +9,7 @@ from benchmarks.layers import Layer, LayerPlan, LayerProblem, LayerRunner, Packe
 from benchmarks.shape import CHECKED_ROWS, Shape
 from benchmarks.subject import Checked, Subject, of_nvfp4
 from benchmarks.work import flops, nvfp4_bytes
-from impls.contract import EXACT, Inputs, Problem
+from impls.contract import Inputs, Problem
 from impls.weights.contract import (
     Packed,
     Projection,
@@ -129,17 +129,15 @@ class LayerSubject(Subject):
         import torch
 
         from benchmarks.data import largest_value
-        from impls.numerics.bounds import error_bound
+        from impls.numerics.bounds import declared_bound
         from impls.reference import reference_attention
 
         p = self.problem.attention
         width = p.q_heads * p.head_dim
         q, out = (x[:, :width].view(1, p.q_len, p.q_heads, p.head_dim).transpose(1, 2) for x in (qkv, attended))
-        rounds = chosen.attention.rounds(p)
         inputs = Inputs(q, self.k4, self.v4)
-        reference = reference_attention(p, inputs, rows=rows, rounds={k: v for k, v in rounds.items() if k != "p"})
-        chain = chosen.attention.accumulator_chain(p)
-        bound = error_bound(p, reference, p=rounds.get("p", EXACT), chain=chain, v_max=largest_value(self.v4))
+        reference = reference_attention(p, inputs, rows=rows, rounds=chosen.attention.rounds(p))
+        bound = declared_bound(chosen.attention, p, reference, v_max=largest_value(self.v4))
         exact = reference_attention(p, inputs, rows=rows)
         ratio = ((out[:, :, rows].double() - reference.out).abs() / bound.out).nan_to_num(nan=torch.inf)
         return _checked(out[:, :, rows], reference.out, exact.out, float(ratio.max()))
@@ -196,7 +194,10 @@ def _checked_rows(rounds: ProjectionRounds, x: torch.Tensor, w4: Any, out: torch
 
 
 def _checked(out: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor, over: float) -> Checked:
-    """`out` [..., n] against float64 references, with declared roundings and without. What is no number is infinite."""
+    """`out` [..., n] against float64 references, with declared roundings and without. What is no number is infinite.
+
+    There is no LSE to compare: a layer keeps that of its attention to itself.
+    """
     import torch
 
     error, value = out.double() - reference, out.double()
@@ -207,7 +208,6 @@ def _checked(out: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor, ov
         "exact_relative_l2": float(((value - exact).norm() / exact.norm()).nan_to_num(nan=torch.inf)),
         "largest_row_error": float(row),
         "magnitude_ratio": float((value.norm() / reference.norm()).nan_to_num(nan=torch.inf)),
-        "lse_error": 0.0,
         "cosine": float((value * reference).sum() / (value.norm() * reference.norm())),
         "nan_count": int(value.isnan().sum()),
         "inf_count": int(value.isinf().sum()),

@@ -261,10 +261,12 @@ class Plan(ABC):
 
     problem: Problem
     arch: Arch
+    shares_workspace: bool = False
+    """Its runners take turns with one workspace, until `new_workspace` is called: a matter of `plan_partial` alone."""
 
     @property
     def workspace_bytes(self) -> int:
-        """Device memory that `bind` allocates besides the outputs."""
+        """Device memory that `bind` allocates besides the outputs; where `shares_workspace`, the first one."""
         return 0
 
     def describe(self) -> dict[str, int | str]:
@@ -276,7 +278,7 @@ class Plan(ABC):
         return Cache(k4, v4)
 
     def new_workspace(self) -> None:
-        """What is bound from now on shares no workspace with what was bound before: a matter of `plan_partial` alone."""
+        """What is bound from now on shares no workspace with what was bound before."""
         return
 
     @abstractmethod
@@ -324,7 +326,7 @@ class Implementation(ABC):
     def plan_partial(self, problem: Problem, arch: Arch) -> Plan:
         """As `plan`, for results that are merged with others: out is of `partial_dtype`.
 
-        Its runners are called one after the other, and may share one workspace until `Plan.new_workspace` is called.
+        Its runners are called one after the other, and may share one workspace: then the plan `shares_workspace`.
         """
         return self.plan(problem, arch)
 

@@ -53,8 +53,8 @@ def reference_attention(
 ) -> Reference:
     """The reference for query rows `rows` (all where left out), on the dequantised operands.
 
-    With `rounds`, q, k and v are rounded first as an implementation declares it; a rounding of p is not executed,
-    since it depends on the order of the sums, and enters the error bound instead.
+    With `rounds`, q, k and v are rounded first as an implementation declares it; roundings of p and of partial results are not
+    executed, since they depend on the order of the sums, and enter the error bound instead.
     """
     rounds = rounds or {}
     rows = _all_rows(inputs.q) if rows is None else rows.to(inputs.q.device)

@@ -10,7 +10,7 @@ import torch
 from impls.a4q.planner import Tile, schedule
 from impls.arch import Arch
 from impls.contract import Cache, Inputs, Launch, Output, Paged, Plan, Problem, Runner, Scalar
-from impls.cuda.compiler import Kernel, compile_kernel
+from impls.cuda.compiler import FORMATS, Kernel, compile_kernel
 from impls.cuda.runner import CompiledRunner
 from impls.host import require_arch
 from impls.triton.arguments import ATTEND_STRIDES, MERGE_STRIDES, Alignment, attend_values, merge_values, stride_names
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from impls.triton.arguments import Value
 
 KERNELS = Path(__file__).with_name("kernels")
-FORMATS = {"float16": "Float16", "bfloat16": "Bfloat16"}
 DECODE_ARGUMENTS = (
     *("q", "k_codes", "k_scales", "k_global", "v_codes", "v_scales", "v_global", "out", "lse", "kv_lens", "block_table"),
     *("scale_log2", *stride_names(ATTEND_STRIDES), "kv_heads", "q_len", "kv_len", "window", "splits"),

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from impls.arch import Arch
 from impls.contract import Paged, Problem
 from impls.peers.refusals import NO_GPU
+from impls.planning import LARGEST_SCALE, SMS
 
 ROWS = 8
 """Packed query rows of a program: the columns of mma.sync."""
 MOST_DIMS_OF_A_WARP = 256
 MAX_HEAD_DIM = 512
-LARGEST_SCALE = 2.0**126  # times log2(e) it is still a float32
-SMS = 132
-"""Streaming multiprocessors that splits are to fill, those of an H200. A GPU with fewer runs its blocks in more waves."""
 MIN_STEPS_OF_A_TEAM = 2
 
 

@@ -21,14 +21,22 @@ class DualChunkPlan(Plan):
     """A plan of `inner` for every pass; those that differ in place alone share one."""
 
     def __init__(
-        self, problem: Problem, arch: Arch, chunks: ChunkPlan, inner: Implementation, *, partial: bool = False
+        self,
+        problem: Problem,
+        arch: Arch,
+        chunks: ChunkPlan,
+        inner: Implementation,
+        *,
+        partial: bool = False,
+        chosen_because: str | None = None,
     ) -> None:
-        """`partial`: out is what `inner` writes partial results as."""
+        """`partial`: out is what `inner` writes partial results as. `chosen_because`: why `inner`, where that was a choice."""
         self.problem = problem
         self.arch = arch
         self.chunks = chunks
         self.inner = inner
         self.partial = partial
+        self.chosen_because = chosen_because
         self.partial_dtype = inner.partial_dtype(problem)
         self.out_dtype = self.partial_dtype if partial else problem.dtype
         self.merging = merging(problem, arch, self.out_dtype, self.partial_dtype)
@@ -41,15 +49,16 @@ class DualChunkPlan(Plan):
 
     @property
     def workspace_bytes(self) -> int:
-        """What is merged, and what the inner plans take: those for partial results once each, others once a tile."""
+        """What is merged, and what the inner plans take: once each where passes share it, else once a pass."""
         p = self.problem
         heads_and_queries = p.batch * p.q_heads * self.chunks.merged_queries
         partial = heads_and_queries * (p.v_head_dim * getattr(torch, self.partial_dtype).itemsize + 4)
         state = heads_and_queries * (4 * p.v_head_dim + 16)
         first = 0 if self.partial_dtype == "float32" else heads_and_queries * p.v_head_dim * 2
         lengths = 4 * self.chunks.passes * (p.batch + 5) if p.ragged else 0
-        shared = sum(plan.workspace_bytes for (_, whole), plan in self._plans.items() if not whole)
-        alone = sum(self.inner_plan(tile, tile.passes[0]).workspace_bytes for tile in self.chunks.tiles if self._whole(tile))
+        shared = sum(plan.workspace_bytes for plan in self._plans.values() if plan.shares_workspace)
+        each = [self.inner_plan(tile, one) for tile in self.chunks.tiles for one in tile.passes]
+        alone = sum(plan.workspace_bytes for plan in each if not plan.shares_workspace)
         return state + partial + first + lengths + shared + alone
 
     def describe(self) -> dict[str, int | str]:
@@ -59,6 +68,7 @@ class DualChunkPlan(Plan):
         )
         return {
             "inner": self.inner.name,
+            **({"chosen_because": self.chosen_because} if self.chosen_because else {}),
             "merged_by": self.merging.name,
             "passes": self.chunks.passes,
             "shortest_chunk": shortest,

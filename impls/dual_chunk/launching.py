@@ -10,7 +10,8 @@ from impls.contract import Output, Problem, Runner
 from impls.cuda.runner import CompiledRunner
 from impls.dual_chunk import kernels
 from impls.dual_chunk.merging import Fold, Lengths, Merging
-from impls.triton.arguments import TYPES, VECTOR_BYTES, alignment_of, outer_strides
+from impls.planning import VECTOR_BYTES
+from impls.triton.arguments import TYPES, alignment_of, outer_strides
 from impls.triton.attention import InterpretedRunner, Step, launch_of
 from impls.triton.compiler import ELEMENT_BYTES, Compiled, compile_kernel
 

@@ -29,6 +29,7 @@ from functools import cache
 from impls.arch import Arch, products
 from impls.contract import Paged, Problem, Unsupported
 from impls.nvfp4 import BLOCK
+from impls.planning import SMS
 
 LONGEST_CHUNK = 65536
 """Keys of a chunk. Every chunk more is a partial result more to write and merge, and a launch more whose last blocks leave
@@ -42,9 +43,6 @@ WORKSPACE = 640 * 2**20
 TALLEST_BLOCK, STEP = 128, 32
 """Query rows that a block may hold, and keys that it holds at least."""
 SHORTEST_BLOCK = 16
-
-SMS = 132
-"""Streaming multiprocessors where no product of an architecture is known to have another number: those of an H200."""
 
 MOST_PASSES = 65536
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from impls.contract import Cache, Inputs, Output, Paged, Problem
+from impls.planning import VECTOR_BYTES
 from impls.triton.arguments import ATTEND_STRIDES, Alignment, attend_types, attend_values, stride_names
 from impls.triton.planner import Schedule, padded
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
 _OF_THE_PACKED = [name for name in ATTEND_STRIDES if name.startswith(("k_", "v_"))]
 _STRIDES = ("k_page_stride", "k_head_stride", "v_page_stride", "v_head_stride", "peaks_batch_stride")
-VECTOR_BYTES = 16
 
 
 def types(problem: Problem, schedule: Schedule, e4m3: bool) -> dict[str, str]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import torch
 
-from impls.contract import EXACT, Problem, Rounding
+from impls.contract import EXACT, Implementation, Problem, Rounding
 from impls.reference import Reference
 
 U = 2.0**-24
@@ -114,6 +114,19 @@ def error_bound(
     out = u_out * magnitude + (1 + u_out) * before_rounding + OUTPUT_FLOOR[problem.dtype]
     lse = relative + lost + merge_error(reference.score, keys)
     return Bound(out, lse)
+
+
+def declared_bound(chosen: Implementation, problem: Problem, reference: Reference, *, v_max: float) -> Bound:
+    """`error_bound` for all that `chosen` declares about `problem`. `reference` has executed its roundings of q, k and v."""
+    rounds = chosen.rounds(problem)
+    return error_bound(
+        problem,
+        reference,
+        p=rounds.get("p", EXACT),
+        partial=rounds.get("partial", EXACT),
+        chain=chosen.accumulator_chain(problem),
+        v_max=v_max,
+    )
 
 
 def score_error(head_dim: int, score: torch.Tensor) -> torch.Tensor:

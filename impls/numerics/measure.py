@@ -15,9 +15,9 @@ from typing import Any, Literal
 import torch
 
 from impls.arch import CPU, Arch, find
-from impls.contract import EXACT, Implementation, Inputs, Output, Runner, Unsupported
+from impls.contract import Implementation, Inputs, Output, Runner, Unsupported
 from impls.host import gpu_here
-from impls.numerics.bounds import Bound, error_bound
+from impls.numerics.bounds import Bound, declared_bound
 from impls.numerics.cases import CASES, Case
 from impls.numerics.data import build, to_device
 from impls.numerics.metrics import Errors, errors, errors_by_query, errors_by_segment, largest_errors, ratio
@@ -56,16 +56,8 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     data = build(case)
     real = to_device(data.inputs, torch.device("cuda" if arch.is_gpu else "cpu"))
     rows = _compared_rows(case)
-    rounds = chosen.rounds(case.problem)
-    reference = reference_attention(case.problem, real, rows=rows, rounds=rounds).to("cpu")
-    bound = error_bound(
-        case.problem,
-        reference,
-        p=rounds.get("p", EXACT),
-        partial=rounds.get("partial", EXACT),
-        chain=chosen.accumulator_chain(case.problem),
-        v_max=_largest_value(real),
-    )
+    reference = reference_attention(case.problem, real, rows=rows, rounds=chosen.rounds(case.problem)).to("cpu")
+    bound = declared_bound(chosen, case.problem, reference, v_max=_largest_value(real))
     run = _run(chosen, case, arch, real)
     output = Output(run.output.out[:, :, rows], run.output.lse[:, :, rows])
     found = errors(output.out, output.lse, reference, bound)

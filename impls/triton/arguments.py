@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol
 
 from impls.contract import Inputs, Output, Paged, Problem
+from impls.planning import VECTOR_BYTES
 from impls.triton.planner import MERGE_CHUNK, MERGE_SLICE, Schedule, padded
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     Value = torch.Tensor | int | float | None
 
 LOG2_E = 1.4426950408889634
-VECTOR_BYTES = 16  # the widest load of a thread: no kernel gains from more alignment
 TYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 # The axes whose strides a kernel takes. The page of a dense cache is a sequence; a line of V is a token, or a head dim

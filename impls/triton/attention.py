@@ -35,7 +35,7 @@ class TritonPlan(Plan):
         """`partial`: out is float32, and the runners, which are called one after the other, share one workspace."""
         self.problem = problem
         self.arch = arch
-        self.partial = partial
+        self.partial = self.shares_workspace = partial
         self._shared: dict[torch.device, Output] = {}
         self.schedule = self._schedule()
         self.alignment = Alignment.expected(problem)

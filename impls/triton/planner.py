@@ -19,19 +19,16 @@ from dataclasses import dataclass, replace
 
 from impls.arch import ARCHES, CPU, KIB, Arch
 from impls.contract import Problem
+from impls.planning import LARGEST_SCALE, SMS, has_e4m3
 
 MAX_HEAD_DIM = 512
 MOST_ROWS_KEYS_FIRST = 16
 MERGE_CHUNK, MERGE_SLICE = 64, 64
-LARGEST_SCALE = 2.0**126  # times log2(e) it is still a float32
 
 SHORTEST_PRODUCT = 32
 """Values that a row of q and k, or of p and v, multiplies at least. For operands that tl.join makes of bytes, Triton 3.6.0 and
 3.7.1 deal out mma.sync's rows in runs of 8 values to 4 threads, also where a row has 16: two threads then repeat what the other
 two hold, and the products are wrong (seen on an H200 with 3.6.0). 3.9.0 takes shorter runs; triton-lang/triton#11691."""
-
-SMS = 132
-"""Streaming multiprocessors that splits are to fill, those of an H200. A GPU with fewer runs its blocks in more waves."""
 
 MIN_SPLIT_TOKENS = 256
 """A split shorter than this costs more in merging than its parallelism gains."""
@@ -180,7 +177,7 @@ def schedule(
         max_registers=tile.max_registers,
         keys_first=tile.keys_first,
         parts=tile.parts,
-        has_e4m3=arch.is_gpu and arch.compute_capability >= (8, 9),
+        has_e4m3=has_e4m3(arch),
         splits=splits,
         merged_early=splits > 1 and arch.is_gpu and arch.compute_capability >= (9, 0),
         tokens_per_split=tiles_each * tile.block_n,

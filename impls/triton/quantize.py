@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from impls.arch import Arch
 from impls.host import arch_of
 from impls.nvfp4 import BLOCK, NVFP4Tensor
+from impls.planning import VECTOR_BYTES
 from impls.triton import availability
 from impls.triton.quantize_layouts import (
     FORMATS,
-    VECTOR_BYTES,
     columns,
     in_memory_order,
     is_columns,

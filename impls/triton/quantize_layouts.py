@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from impls.nvfp4 import BLOCK
+from impls.planning import VECTOR_BYTES
 
 if TYPE_CHECKING:
     import torch
 
 FORMATS = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
-VECTOR_BYTES = 16  # the widest load of a thread
 ROW_BLOCKS = 256
 """Blocks of a tile of rows: two a thread."""
 COLUMN_BLOCKS, COLUMN_LINES = 8, 64

@@ -8,12 +8,13 @@ import torch
 
 from impls.arch import Arch
 from impls.contract import Launch
+from impls.planning import has_e4m3
 from impls.triton.arguments import TYPES
 from impls.triton.attention import Step, launch_of
 from impls.triton.compiler import Compiled, compile_kernel
 from impls.weights import convert_kernel
 from impls.weights.contract import Packed, Projection, ProjectionRunner
-from impls.weights.planner import TILE, has_e4m3, tile_count
+from impls.weights.planner import TILE, tile_count
 from impls.weights.tiled import CompiledRunner, InterpretedRunner, TiledPlan
 
 LINES, WARPS = 64, 4

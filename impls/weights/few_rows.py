@@ -8,15 +8,15 @@ import torch
 
 from impls.arch import Arch
 from impls.contract import Scalar
-from impls.cuda.compiler import Kernel, compile_kernel
-from impls.triton.arguments import VECTOR_BYTES, alignment_of
+from impls.cuda.compiler import FORMATS, Kernel, compile_kernel
+from impls.planning import VECTOR_BYTES
+from impls.triton.arguments import alignment_of
 from impls.weights.contract import Packed, Projection, ProjectionRunner
 from impls.weights.few_rows_planner import cut_for
 from impls.weights.planner import TILE, tile_count
 from impls.weights.tiled import CompiledRunner, TiledPlan
 
 SOURCE = Path(__file__).with_name("kernels") / "few_rows.cu"
-FORMATS = {"float16": "Float16", "bfloat16": "Bfloat16"}
 
 
 class FewRowsPlan(TiledPlan):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from impls.planning import SMS
 from impls.weights.contract import Projection
-from impls.weights.planner import SMS
 
 ROWS = 8
 """Rows of x, the columns of mma.sync."""

@@ -18,12 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from impls.arch import Arch
+from impls.planning import SMS, has_e4m3
 from impls.weights.contract import Projection
 
 TILE = 128
 """Elements of K in a step of the kernel's loop; packed weights are whole tiles."""
-SMS = 132
-"""Streaming multiprocessors that splits are to fill, those of an H200. A GPU with fewer runs its blocks in more waves."""
 LARGEST = 2**31 - 1
 CONVERTED_FROM = 256
 """Rows of x from which on decoding all weights to memory first takes less time than decoding them for each tile of rows. On
@@ -93,11 +92,6 @@ def tile_for(problem: Projection, arch: Arch) -> Tile:
     if arch.compute_capability[0] in (8, 12):
         return _BY_WARP
     return _SIXTY_FOUR_ROWS if problem.rows <= 64 else _BY_WARP_GROUP
-
-
-def has_e4m3(arch: Arch) -> bool:
-    """Whether the GPU converts E4M3 to float16 by an instruction."""
-    return arch.is_gpu and arch.compute_capability >= (8, 9)
 
 
 def tile_count(inputs: int) -> int:

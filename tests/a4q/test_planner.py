@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from impls.a4q.planner import MIN_STEPS_OF_A_TEAM, ROWS, SMS, longest_chain, schedule, tile_for, why_not
+from impls.a4q.planner import MIN_STEPS_OF_A_TEAM, ROWS, longest_chain, schedule, tile_for, why_not
 from impls.arch import ARCHES, CPU, find
 from impls.contract import Paged, Problem
 from impls.peers.refusals import NO_GPU
+from impls.planning import SMS
 from impls.registry import implementation
 from tests.peers.problems import problem
 

@@ -17,7 +17,7 @@ from benchmarks.presets import Preset
 from benchmarks.records import Cell, from_json
 from benchmarks.subjects import subject
 from impls.arch import CPU
-from impls.contract import Unsupported
+from impls.contract import Rounding, Unsupported
 from tests.benchmarks.fake_clock import FakeClock
 
 PROJECTION = Workload("tiny-projection", "projection", "A product that is soon done.", ())
@@ -58,6 +58,7 @@ def test_what_is_found_is_a_cell(operation):
     assert cell.verdict == "ok"
     assert cell.numerics is not None
     assert 0 < cell.numerics.relative_l2 < cell.numerics.exact_relative_l2 < 0.02
+    assert cell.numerics.lse_error is None
 
 
 def test_work_is_that_of_weights_and_cache():
@@ -86,6 +87,21 @@ def test_each_part_that_is_wrong_is_told(operation):
     for number in range(len(right)):
         wrong = tuple(tensor * 1.1 if number == place else tensor for place, tensor in enumerate(right))
         assert "times its bound" in (on.check(chosen, wrong).why_wrong or "")
+
+
+def test_what_an_attention_merges_once_more_is_allowed_for_in_a_layer(monkeypatch):
+    """`dual-chunk` declares the rounding of its partial results, beside what its chunks round."""
+    on = subject(LAYER.problem(*OPENED["layer"]["values"]), torch.device("cpu"))
+    chosen = implementation(IMPL["layer"])
+    plan = chosen.plan(on.problem, CPU)
+    runner = on.bind(plan, on.pack(plan))
+    runner()
+    qkv, attended, out = on.written(runner)
+    wrong = (qkv, attended * 1.1, out)
+    strict = on.check(chosen, wrong).numerics["error_over_bound"]
+    rounds = {**chosen.attention.rounds(on.problem.attention), "partial": Rounding("bfloat16")}
+    monkeypatch.setattr(type(chosen.attention), "rounds", lambda self, problem: rounds)
+    assert on.check(chosen, wrong).numerics["error_over_bound"] < 0.8 * strict
 
 
 @OPERATION

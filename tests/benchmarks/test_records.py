@@ -38,6 +38,34 @@ def test_an_error_that_is_not_a_number_is_refused():
         numerics(lse_error=float("nan"))
 
 
+def projection_cell(**errors: object) -> dict[str, object]:
+    """As JSON data."""
+    measured = {name: value for name, value in dataclasses.asdict(numerics()).items() if name != "lse_error"}
+    cell = {"id": "projection/w4a16/4096x14336/m1", "suite": "projection", "how": "gpu", "status": "ok"}
+    return {"kind": "cell", **cell, "series": {"latency": [1e-5]}, "numerics": {**measured, **errors}}
+
+
+def test_a_projection_has_no_lse_and_says_so():
+    cell = from_json(projection_cell())
+    assert isinstance(cell, Cell) and cell.numerics is not None
+    assert cell.numerics.lse_error is None
+    assert "lse_error" not in to_json(cell)["numerics"]
+
+
+def test_a_projection_of_an_earlier_journal_is_read_with_the_zero_it_states():
+    cell = from_json(projection_cell(lse_error=0.0))
+    assert isinstance(cell, Cell) and cell.numerics is not None
+    assert cell.numerics.lse_error == 0.0
+
+
+@pytest.mark.parametrize("cell", [latency_cell(), numerics_cell("causal")])
+def test_attention_without_an_lse_error_is_refused(cell):
+    data = to_json(cell)
+    del data["numerics"]["lse_error"]
+    with pytest.raises(ValueError, match="compares an LSE, so its numerics need an lse_error"):
+        from_json(data)
+
+
 @pytest.mark.parametrize("status", [status for status in STATUSES if status != "ok"])
 def test_a_cell_that_was_not_measured_has_no_number(status):
     with pytest.raises(ValueError, match="needs a sentence and no measurement"):

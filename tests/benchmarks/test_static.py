@@ -17,7 +17,7 @@ from benchmarks.commands import kernels as command
 from benchmarks.static import KINDS, LeftOut, Row
 from impls.arch import find
 from impls.cuda.compiler import compile_kernel
-from impls.registry import implementations
+from impls.registry import implementation, implementations
 from tests.cuda.needs import needs_nvrtc
 
 KERNELS = Path(__file__).with_name("static_kernels.py")
@@ -101,7 +101,10 @@ def test_a_kernel_is_a_line_of_the_table(answer):
     ("arguments", "sentence"),
     [
         (["--impl", "tritn"], "unknown implementation 'tritn'; there are "),
-        (["--impl", "sdpa-flash", "--arch", "sm_90a", "--head-dim", "64"], "sdpa-flash does not list its kernels: "),
+        (
+            ["--impl", "sdpa-flash", "--arch", "sm_90a", "--head-dim", "64"],
+            "sdpa-flash does not list its kernels: its runners state none, or `lists_launches` is not set.",
+        ),
         (["--arch", "sm_91"], "unknown architecture 'sm_91'; known are "),
         (["--arch", "sm_90a,cpu"], "kernels are compiled for GPUs, and cpu is none"),
         (["--arch", "sm_90a,"], "--arch takes names with commas between them"),
@@ -127,7 +130,21 @@ def test_without_a_disassembler_nothing_is_compiled(capsys, monkeypatch):
 
 
 def test_our_own_kernels_are_listed():
-    assert {name for name, one in implementations().items() if one.lists_launches} >= {"triton", "triton-native"}
+    listed = {name for name, one in implementations().items() if one.lists_launches}
+    assert listed >= {"triton", "triton-native", "a4q", "a4q-q16", "dual-chunk", "dual-chunk:triton"}
+
+
+def test_chunks_list_the_kernels_of_what_is_inside():
+    assert implementation("dual-chunk:a4q").lists_launches
+    assert not implementation("dual-chunk:torch-reference-bf16").lists_launches
+
+
+@pytest.mark.slow
+def test_kernels_of_chunks_and_of_their_merge_are_reported_once_each(capsys):
+    status, out, _ = kernels(capsys, "--impl", "dual-chunk:triton", "--arch", "sm_90a", "--head-dim", "64", "--json")
+    assert status == 0
+    found = [row["name"] for row in json.loads(out)["rows"] if row["workload"] == "decode"]
+    assert found == ["attend", "merge", "fold"]
 
 
 @pytest.mark.slow

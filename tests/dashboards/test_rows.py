@@ -56,6 +56,13 @@ def test_an_unknown_error_or_amount_is_null_not_zero() -> None:
     assert row["exact_relative_l2"] is row["flops"] is row["nvfp4_bytes"] is None
 
 
+def test_an_error_of_what_is_not_there_is_null_not_zero() -> None:
+    cell = errors()
+    assert cell.numerics is not None
+    (row,) = numerics_rows([replace(cell, suite="projection", numerics=replace(cell.numerics, lse_error=None))])
+    assert row["lse_error"] is None
+
+
 def test_a_measured_cell_that_breaks_its_bound_is_wrong_in_every_series() -> None:
     wrong = errors(error_over_bound=3.0, verdict="the error is 3 x its bound.").numerics
     rows = timing_rows([replace(timed((1.0,), eager=(2.0,)), numerics=wrong)])

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.static import without_memory
 from impls.arch import CPU as ARCH_CPU
 from impls.arch import find
 from impls.contract import Problem
@@ -66,6 +68,32 @@ def shared_memory(request: dict[str, Any]) -> list[int]:
         sizes = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
         used.append({place: size for place, size in sizes.items() if place not in given})
     return [sum(used[0].values()), sum(size for place, size in used[0].items() if place in used[1])]
+
+
+class _Allocated(TorchDispatchMode):
+    """Bytes of the memory of its own that torch's operators make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nbytes = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor) and not func.is_view:
+            self.nbytes += made.untyped_storage().nbytes()
+        return made
+
+
+def workspace(request: dict[str, Any]) -> list[int]:
+    """Bytes that binding allocates besides the outputs, counted, and as the plan says."""
+    problem = Problem(**request["problem"])
+    plan = implementation(request["impl"]).plan(problem, find(request["arch"]))
+    inputs = without_memory(problem)
+    with _Allocated() as allocated:
+        output = plan.bind(inputs.q, plan.pack(inputs.k4, inputs.v4)).output
+    return [allocated.nbytes - sum(x.numel() * x.element_size() for x in (output.out, output.lse)), plan.workspace_bytes]
 
 
 def drift(request: dict[str, Any]) -> list[float]:

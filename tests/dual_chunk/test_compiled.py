@@ -9,6 +9,7 @@ import pytest
 
 from impls.arch import find
 from impls.worker import Worker
+from tests.cuda.needs import needs_nvrtc
 
 COMPILE = {"TRITON_INTERPRET": "0"}
 TEXT: dict[str, Any] = {"batch": 1, "q_heads": 16, "kv_heads": 16, "q_len": 1024, "head_dim": 128, "v_head_dim": 128}
@@ -50,6 +51,19 @@ def test_a_slice_of_a_million_tokens_needs_the_workspace_of_a_short_one(plans):
     assert (short["plan"]["passes"], long["plan"]["passes"]) == (2, 16)
     assert long["plan"]["inner"] == "triton"
     assert long["plan"]["longest_chunk"] == 65536
+
+
+@pytest.mark.parametrize(
+    ("inner", "q_len"), [pytest.param("triton", 1, marks=pytest.mark.slow), pytest.param("a4q", 2, marks=needs_nvrtc)]
+)
+def test_binding_takes_the_workspace_that_the_plan_says(inner, q_len):
+    """a4q has no plan for partial results of its own, and takes a workspace for each pass."""
+    problem = {**TEXT, "q_heads": 32, "kv_heads": 8, "kv_len": 3 * 65536, "q_len": q_len, "head_dim": 64, "v_head_dim": 64}
+    with Worker("tests.dual_chunk.children:workspace", env=COMPILE) as worker:
+        found = worker.call({"impl": f"dual-chunk:{inner}", "arch": "sm_90a", "problem": problem}, timeout=300)
+    assert found.status == "ok", found.sentence
+    taken, said = found.value
+    assert taken == said > 0
 
 
 def test_two_runners_of_a_plan_share_no_memory():

@@ -19,6 +19,7 @@ from impls.numerics.measure import examine
 from impls.nvfp4 import quantize
 from impls.registry import STAND_INS, implementation, names
 from impls.torch_reference import TorchReference
+from tests.cuda.needs import needs_nvrtc
 from tests.dual_chunk import faults
 
 PROBLEM = Problem(1, 2, 1, 4, 200, 64, 64)
@@ -26,10 +27,48 @@ TORCH = "dual-chunk:torch-reference-bf16"
 
 
 def test_the_plain_name_stands_for_the_fastest_and_is_not_run_twice():
-    assert implementation("dual-chunk").inner.name == "triton"
     assert "dual-chunk" in STAND_INS
     assert "dual-chunk" not in names()
     assert "dual-chunk:triton" in names()
+
+
+@pytest.mark.parametrize(
+    ("changes", "arch", "inner", "why"),
+    [
+        pytest.param({"q_len": 1, "q_heads": 8}, "sm_90a", "a4q-q16", "8 query rows are at most 8", marks=needs_nvrtc),
+        ({"q_len": 1, "q_heads": 9}, "sm_90a", "triton", "9 query rows are more than 8"),
+        ({"q_len": 16}, "sm_90a", "triton", "32 query rows are more than 8"),
+        ({"q_len": 1, "head_dim": 80}, "sm_90a", "triton", "a4q-q16 takes head dims that are multiples of 64"),
+        ({"q_len": 1, "dtype": "float16"}, "sm_90a", "triton", "a4q-q16 writes partial results in float16"),
+        ({"q_len": 1}, "cpu", "triton", ""),
+    ],
+)
+def test_the_fastest_is_chosen_by_query_rows_and_says_why(changes, arch, inner, why):
+    chosen, said = implementation("dual-chunk").chosen(replace(PROBLEM, **changes), find(arch))
+    assert chosen.inner.name == inner
+    assert why in said
+
+
+def test_a_plan_says_who_was_chosen_and_why():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("impls.dual_chunk.attention.merging", lambda *given: TorchMerging(PROBLEM))
+        one = implementation("dual-chunk")
+        one.any_rows = DualChunkAttention("dual-chunk", TorchReference())
+        said = one.plan(replace(PROBLEM, q_len=16), CPU).describe()
+    assert (said["inner"], said["chosen_because"]) == ("torch-reference-bf16", "32 query rows are more than 8")
+
+
+def test_what_the_fastest_rounds_holds_for_any_that_may_be_chosen():
+    """What a name declares may depend on the problem and not on the machine."""
+    one = implementation("dual-chunk")
+    few, many = replace(PROBLEM, q_len=1), replace(PROBLEM, q_len=16)
+    assert one.rounds(few) == {"p": Rounding("float16"), "partial": Rounding("bfloat16")}
+    assert one.rounds(many) == {"p": Rounding("float16"), "partial": Rounding("float32")}
+    assert one.rounds(replace(few, dtype="float16")) == one.rounds(many)
+    for problem in (few, many):
+        chain = one.accumulator_chain(problem)
+        assert chain >= implementation("dual-chunk:triton").accumulator_chain(problem)
+    assert one.accumulator_chain(few) >= implementation("dual-chunk:a4q-q16").accumulator_chain(few)
 
 
 def test_any_implementation_can_be_inside():

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from impls.contract import EXACT, Implementation, Inputs, Output, Problem, Runner
+from impls.contract import Implementation, Inputs, Output, Problem, Runner
 from impls.host import arch_of
-from impls.numerics.bounds import error_bound
+from impls.numerics.bounds import declared_bound
 from impls.numerics.metrics import Errors, errors
 from impls.nvfp4 import NVFP4Tensor, decode, quantize
 from impls.reference import reference_attention
@@ -102,10 +102,9 @@ def check(peer: Implementation, p: Problem, inputs: Inputs, output: Output) -> E
     """Errors against float64 attention with the roundings that `peer` declares, over some of the query rows."""
     device = inputs.q.device
     rows = torch.linspace(0, p.q_len - 1, min(p.q_len, CHECKED_ROWS), device=device).round().long()
-    rounds = peer.rounds(p)
-    reference = reference_attention(p, inputs, rows=rows, rounds=rounds)
+    reference = reference_attention(p, inputs, rows=rows, rounds=peer.rounds(p))
     v_max = float(decode(inputs.v4).abs().max()) * float(inputs.v4.global_scale)
-    bound = error_bound(p, reference, p=rounds.get("p", EXACT), chain=peer.accumulator_chain(p), v_max=v_max)
+    bound = declared_bound(peer, p, reference, v_max=v_max)
     return errors(output.out[:, :, rows], output.lse[:, :, rows], reference, bound)
 
 

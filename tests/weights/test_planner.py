@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from impls.arch import ARCHES, CPU, find
+from impls.planning import SMS
 from impls.weights.contract import Projection, ProjectionRounds
 from impls.weights.few_rows_planner import cut_for
-from impls.weights.planner import CONVERTED_FROM, SMS, TILE, schedule, why_not
+from impls.weights.planner import CONVERTED_FROM, TILE, schedule, why_not
 from impls.weights.w4a16 import W4A16
 
 SIZES = st.integers(1, 40_000)
