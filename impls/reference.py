@@ -112,8 +112,9 @@ def round_operand(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
 def head_unit(problem: Problem, cache: NVFP4Tensor, batch: int, head: int) -> float:
     """What `float8_e4m3_by_head` rounds relative to, besides the global scale, in one sequence's head.
 
-    The least power of two with 6 * (the largest block scale) <= 448 * unit, or 1 where there is none above 0. Of a dense cache
-    the scales are those of the sequence, of a paged one those of all pages; NaN is left out, and signs do not matter.
+    The least power of two with 6 * (the largest block scale) <= 448 * unit, or 1 where there is none above 0. The scales are
+    all that the cache has for the head, since it is converted before lengths and block tables are known: of a dense cache those
+    of the sequence, with its tokens beyond `kv_lens`, of a paged one those of every page. NaN is left out, signs do not matter.
     """
     scales = cache.scales
     if isinstance(problem.layout, Paged):

@@ -74,6 +74,10 @@ class Program:
         with _Current(self._context):
             self._functions = [_function(device.index, launch) for launch in launches]
 
+    def point(self, launch: int, argument: int, tensor: torch.Tensor) -> None:
+        """Let pointer number `argument` of launch number `launch` be that of `tensor`, which is not kept alive, from now on."""
+        self._arguments[launch][1][argument].value = tensor.data_ptr()
+
     def launch(self, stream: int) -> None:
         """Put all launches, in order, on `stream`, a CUstream handle."""
         with _Current(self._context):

@@ -22,6 +22,8 @@ __all__ = ["HybridBf16", "HybridFp8", "HybridSdpa"]
 class _Hybrid(Implementation):
     kind: Kind
     repacks = True
+    lists_launches = True
+    """Those of a call: what `pack` launches is no part of it, and `Converter.kernels` lists that."""
 
     def why_not(self, problem: Problem, arch: Arch) -> str | None:
         return planner.why_not(problem, self.name) or availability.why_not(arch)
@@ -58,6 +60,11 @@ class HybridFp8(_Hybrid):
     kind = "e4m3"
 
     def rounds(self, problem: Problem) -> Rounds:
-        """K and V once, when they are converted; the numerators to float16. E4M3 becomes 16 bits again exactly."""
+        """K and V once, when they are converted; the numerators to float16. E4M3 becomes 16 bits again exactly.
+
+        E4M3 is relative to a power of two for each head, of all scales that `pack` is given but NaN: see
+        `impls.reference.head_unit`. Lengths and block tables are not known then, and change; so tokens and pages that no call
+        reads count too, and large numbers left in them cost precision in all others.
+        """
         cache = Rounding("float8_e4m3_by_head")
         return {"k": cache, "v": cache, "p": Rounding("float16")}

@@ -1,19 +1,20 @@
 """Kernels that turn NVFP4 into 16 bits or E4M3, at the speed of memory.
 
     convert_rows      blocks along the head dim: codes are read and values written in the same order
-    convert_columns   blocks along the tokens: transposed on the way
+    convert_columns   blocks along the tokens: turned on the way, in registers
     find_peaks        the largest block scale of each head, which E4M3 is made relative to
 
 All view a cache as [pages, heads, lines, bytes], a page of a dense one being a sequence, and write [pages, heads, tokens,
-head dim], packed. Codes are read as words of 8 elements, and a thread writes 16 bytes at a time: a word becomes 8 elements of
-2 bytes, two words 16 of 1. A warp reads and writes without gaps, and a thread has UNROLL reads in flight. An H200 has time
-for 20 instructions an element of 2 bytes, and 12 of 1: rows are decoded two elements at a time by PTX, 5 to 8 instructions
-each; columns, whose elements part again, one by one in float32, on bits as in `impls.triton.dequantize`.
+head dim], packed. Codes are read in words of 8 elements, which PTX decodes in registers: 3 to 5 instructions an element with
+all that is around it, where an H200 has time for 20 an element of 2 bytes and 12 of 1. Triton's own transposition would go
+through shared memory an element at a time, 20 instructions each.
+
+In Triton's interpreter, which has no PTX, the same values come from arithmetic in float32.
 """
 
 # Triton's language: constants of a kernel are written in capitals, and its functions have no Python types.
 # ruff: noqa: N803, N806, SIM108
-# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, assignment"
 
 from __future__ import annotations
 
@@ -40,23 +41,30 @@ def unit_of(peak):
 
 
 @triton.jit
-def _load_words(lines, number, needed, IN_WORDS: tl.constexpr, WORDS: tl.constexpr):
+def _load_word(lines, number, needed, ALIGNED: tl.constexpr):
     """int32: word `number` of 4 bytes of the `lines` at these byte addresses, zeros where not needed.
 
-    IN_WORDS: the addresses are multiples of 4. WORDS: how many a thread is to load at a time. Of one, the addresses are of
-    bytes, so that the compiler sees no run of words: Triton 3.6 would give a thread several, and bring them into place through
-    shared memory.
+    ALIGNED: bytes that divide the addresses. The addresses are of bytes, so that the compiler sees no run of words: Triton 3.6
+    would give a thread several, and bring them into place through shared memory.
     """
-    if IN_WORDS and WORDS == 1:
-        return tl.load((lines + number * 4).to(tl.pointer_type(tl.int32)), mask=needed, other=0)
-    elif IN_WORDS:  # noqa: RET505 - Triton would compile all returns
-        return tl.load(lines.to(tl.pointer_type(tl.int32)) + number, mask=needed, other=0)
-    else:
-        places = lines + number * 4
+    places = lines + number * 4
+    if ALIGNED >= 4:
+        return tl.load(places.to(tl.pointer_type(tl.int32)), mask=needed, other=0)
+    else:  # noqa: RET505 - Triton would compile both returns
         word = tl.load(places, mask=needed, other=0).to(tl.int32)
         for byte in tl.static_range(1, 4):
             word |= tl.load(places + byte, mask=needed, other=0).to(tl.int32) << 8 * byte
         return word
+
+
+@triton.jit
+def _load_block(lines, number, needed, ALIGNED: tl.constexpr):
+    """(int32, int32): the two words of block `number` of 16 elements, as `_load_word` loads one."""
+    if ALIGNED >= 8:
+        both = tl.load((lines + number * 8).to(tl.pointer_type(tl.int64)), mask=needed, other=0)
+        return both.to(tl.int32), (both >> 32).to(tl.int32)
+    else:  # noqa: RET505 - Triton would compile both returns
+        return _load_word(lines, 2 * number, needed, ALIGNED), _load_word(lines, 2 * number + 1, needed, ALIGNED)
 
 
 def _words_ptx(kind: str) -> str:
@@ -85,30 +93,41 @@ def _words_ptx(kind: str) -> str:
     return "\n".join([*lines, "}"])
 
 
-def _e4m3_ptx() -> str:
-    """PTX: the 8 elements of word $2, in order, as E4M3, four in $0 and four in $1; $3 is the scale in float16, twice.
-
-    A block has 8 magnitudes. They are multiplied and rounded once, which makes a table of 8 bytes in two registers, and prmt
-    looks four of them up at a time: its selectors are the codes themselves, without their signs. Where a selector has its
-    highest bit set prmt repeats the sign of the byte chosen, so that of bytes 0x80 it makes 0xFF of a negative code.
-    """
-    lines = ["{ .reg .b32 magnitudes, low, high, selectors, bits, signs, upper; .reg .b16 b0, b1, b2, b3;"]
-    lines.append("mov.b32 bits, 0x80808080;")
+def _table_ptx() -> str:
+    """PTX: a block's 8 magnitudes as E4M3, in order, four in $0 and four in $1, of its scale in float16, twice in $2."""
+    lines = ["{ .reg .b32 magnitudes; .reg .b16 b0, b1, b2, b3;"]
     for i, pair in enumerate((0x38000000, 0x3E003C00, 0x42004000, 0x46004400)):  # 0 and 0.5, 1 and 1.5, 2 and 3, 4 and 6
-        lines += [f"mov.b32 magnitudes, 0x{pair:08X};", "mul.rn.f16x2 magnitudes, $3, magnitudes;"]
+        lines += [f"mov.b32 magnitudes, 0x{pair:08X};", "mul.rn.f16x2 magnitudes, $2, magnitudes;"]
         lines.append(f"cvt.rn.satfinite.e4m3x2.f16x2 b{i}, magnitudes;")
-    lines += ["mov.b32 low, {b0, b1};", "mov.b32 high, {b2, b3};", "shr.u32 upper, $2, 16;"]
+    return "\n".join([*lines, "mov.b32 $0, {b0, b1};", "mov.b32 $1, {b2, b3};", "}"])
+
+
+def _look_up_ptx() -> str:
+    """PTX: the 8 elements of word $2, in order, as bytes of the table in $3 and $4, four in $0 and four in $1.
+
+    prmt looks four up at a time: its selectors are the codes themselves, without their signs. Where a selector has its highest
+    bit set prmt repeats the sign of the byte chosen, so that of bytes 0x80 it makes 0xFF of a negative code.
+    """
+    lines = ["{ .reg .b32 selectors, bits, signs, upper;", "mov.b32 bits, 0x80808080;", "shr.u32 upper, $2, 16;"]
     for result, codes in (("$0", "$2"), ("$1", "upper")):
-        lines += [f"and.b32 selectors, {codes}, 0x7777;", f"prmt.b32 {result}, low, high, selectors;"]
+        lines += [f"and.b32 selectors, {codes}, 0x7777;", f"prmt.b32 {result}, $3, $4, selectors;"]
         lines += [f"prmt.b32 signs, bits, bits, {codes};", "shl.b32 signs, signs, 7;"]
         lines.append(f"lop3.b32 {result}, signs, 0x80808080, {result}, 0x6A;")  # (signs & 0x80808080) ^ magnitudes
     return "\n".join([*lines, "}"])
 
 
+def _turn_ptx(selectors: tuple[int, ...]) -> str:
+    """PTX: bytes of $n and $n+1, the last two operands, by one prmt for each result."""
+    n = len(selectors)
+    return "\n".join(f"prmt.b32 ${i}, ${n}, ${n + 1}, 0x{selector:04X};" for i, selector in enumerate(selectors))
+
+
 _BFLOAT16, _FLOAT16, _FOLDED = (tl.constexpr(_words_ptx(kind)) for kind in ("bfloat16", "float16", "folded"))
-_E4M3 = tl.constexpr(_e4m3_ptx())
-_FOUR, _FOUR_BY_FACTOR = tl.constexpr("=&r,=&r,=&r,=&r,r,r"), tl.constexpr("=&r,=&r,=&r,=&r,r,r,f")
-_TWO = tl.constexpr("=&r,=&r,r,r")
+_TABLE, _LOOK_UP = tl.constexpr(_table_ptx()), tl.constexpr(_look_up_ptx())
+_TURN_HALVES, _TURN_BYTES = tl.constexpr(_turn_ptx((0x5410, 0x7632))), tl.constexpr(_turn_ptx((0x5140, 0x7362)))
+_FOUR_OF_TWO, _FOUR_OF_THREE = tl.constexpr("=&r,=&r,=&r,=&r,r,r"), tl.constexpr("=&r,=&r,=&r,=&r,r,r,f")
+_TWO_OF_ONE, _TWO_OF_TWO = tl.constexpr("=&r,=&r,r"), tl.constexpr("=&r,=&r,r,r")
+_TWO_OF_THREE = tl.constexpr("=&r,=&r,r,r,r")
 
 
 @triton.jit
@@ -122,64 +141,103 @@ def _twice(scale, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def _in_order(a, b, c, d):
-    """int32 [A, B, 4 C] of [A, B, C] each: a[0], b[0], c[0], d[0], a[1], ..."""
-    joined = tl.join(tl.join(a, c), tl.join(b, d))
-    return joined.reshape(a.shape[0], a.shape[1], 4 * a.shape[2])
+def _rounded_magnitude(scale, MAGNITUDE: tl.constexpr):
+    """int32 byte: MAGNITUDE * float32 `scale`, rounded to E4M3."""
+    byte, _ = round_to_e4m3(tl.abs(scale) * MAGNITUDE)
+    return byte | scale.to(tl.int32, bitcast=True) >> 24 & 0x80
 
 
 @triton.jit
-def _decoded_words(words, scales, factor, DTYPE: tl.constexpr, FOLDED: tl.constexpr):
-    """int32 [A, B, 4 C]: the elements of int32 `words` [A, B, C] as DTYPE, several in each, by PTX; as `_decoded` gives them.
+def _table(scale, HAS_E4M3: tl.constexpr):
+    """(int32, int32): the 8 magnitudes of E2M1 times float32 `scale` in E4M3. Each is exact before it is rounded."""
+    if HAS_E4M3:
+        return tl.inline_asm_elementwise(_TABLE, _TWO_OF_ONE, [_twice(scale, tl.float16)], (tl.int32, tl.int32), True, 1)
+    else:  # noqa: RET505 - Triton would compile both returns
+        low = _rounded_magnitude(scale, 0.0) | _rounded_magnitude(scale, 0.5) << 8
+        low |= _rounded_magnitude(scale, 1.0) << 16 | _rounded_magnitude(scale, 1.5) << 24
+        high = _rounded_magnitude(scale, 2.0) | _rounded_magnitude(scale, 3.0) << 8
+        return low, high | _rounded_magnitude(scale, 4.0) << 16 | _rounded_magnitude(scale, 6.0) << 24
 
-    Of E4M3, DTYPE uint8, it is [A, B, 2 C].
-    """
+
+@triton.jit
+def _decoded_word(word, scale, factor, DTYPE: tl.constexpr, FOLDED: tl.constexpr):
+    """Four int32: the 8 elements of each `word` in order, in 16 bits, under float32 `scale`."""
+    twice = _twice(scale, DTYPE)
+    if FOLDED:
+        return tl.inline_asm_elementwise(
+            _FOLDED,
+            _FOUR_OF_THREE,
+            [word, twice, tl.zeros_like(scale) + factor],
+            (tl.int32, tl.int32, tl.int32, tl.int32),
+            True,
+            1,
+        )
+    elif DTYPE == tl.bfloat16:  # noqa: RET505, SIM300 - Triton would compile all returns
+        return tl.inline_asm_elementwise(
+            _BFLOAT16, _FOUR_OF_TWO, [word, twice], (tl.int32, tl.int32, tl.int32, tl.int32), True, 1
+        )
+    else:
+        return tl.inline_asm_elementwise(
+            _FLOAT16, _FOUR_OF_TWO, [word, twice], (tl.int32, tl.int32, tl.int32, tl.int32), True, 1
+        )
+
+
+@triton.jit
+def _decoded_block(low, high, scales, factor, DTYPE: tl.constexpr, FOLDED: tl.constexpr, HAS_E4M3: tl.constexpr):
+    """A tuple of int32: the 16 elements of each block in order, two in each of eight, or of E4M3 four in each of four."""
     scale = e4m3(scales) * 2.0**120
     if DTYPE == tl.uint8:  # noqa: SIM300 - DTYPE is what varies
-        scale = _twice(scale * factor, tl.float16)
-        a, b = tl.inline_asm_elementwise(_E4M3, _TWO, [words, scale], (tl.int32, tl.int32), True, 1)
-        return tl.join(a, b).reshape(words.shape[0], words.shape[1], 2 * words.shape[2])
-    elif FOLDED:  # noqa: RET505 - Triton would compile all returns
-        scale_twice, factors = _twice(scale, DTYPE), tl.zeros_like(scale) + factor
-        a, b, c, d = tl.inline_asm_elementwise(
-            _FOLDED, _FOUR_BY_FACTOR, [words, scale_twice, factors], (tl.int32, tl.int32, tl.int32, tl.int32), True, 1
-        )
-        return _in_order(a, b, c, d)
-    else:
-        ASM: tl.constexpr = _BFLOAT16 if tl.bfloat16 == DTYPE else _FLOAT16
-        a, b, c, d = tl.inline_asm_elementwise(
-            ASM, _FOUR, [words, _twice(scale, DTYPE)], (tl.int32, tl.int32, tl.int32, tl.int32), True, 1
-        )
-        return _in_order(a, b, c, d)
+        a, b = _table(scale * factor, HAS_E4M3)
+        first = tl.inline_asm_elementwise(_LOOK_UP, _TWO_OF_THREE, [low, a, b], (tl.int32, tl.int32), True, 1)
+        return first + tl.inline_asm_elementwise(_LOOK_UP, _TWO_OF_THREE, [high, a, b], (tl.int32, tl.int32), True, 1)
+    else:  # noqa: RET505 - Triton would compile both returns
+        first = _decoded_word(low, scale, factor, DTYPE, FOLDED)
+        return first + _decoded_word(high, scale, factor, DTYPE, FOLDED)
 
 
 @triton.jit
 def _decoded(words, scales, factor):
-    """float32 [A, B, C, 8]: e2m1 * e4m3 * factor of int32 `words` [A, B, C] under uint8 `scales` of that shape.
+    """float32 [..., 8]: e2m1 * e4m3 * factor of int32 `words` [...] under uint8 `scales` [...], where there is no PTX.
 
     One rounding, by the last factor; none where that is a power of two.
     """
-    code = words[:, :, :, None] << (28 - 4 * tl.arange(0, 8))[None, None, None, :]  # at the top: s e e m
+    code = tl.expand_dims(words, -1) << (28 - 4 * tl.arange(0, 8))  # at the top: s e e m
     value = (code >> 6 & -0x7E400000).to(tl.float32, bitcast=True)  # e2m1 * 2^-126; the shift keeps the sign
     scale = e4m3(scales) * 2.0**120 * 2.0**119
-    return value * scale[:, :, :, None] * (factor * _UNIT)
+    return value * tl.expand_dims(scale, -1) * (factor * _UNIT)
 
 
 @triton.jit
-def _as_stored(values, DTYPE: tl.constexpr, HAS_E4M3: tl.constexpr):
-    """float32 `values` rounded to DTYPE, of which uint8 stands for E4M3. HAS_E4M3: by the GPU's own conversion."""
-    if tl.uint8 != DTYPE:
-        return rounded(values, DTYPE)
-    elif HAS_E4M3:  # noqa: RET505 - Triton would compile all returns
-        return values.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
-    else:
+def _as_stored(values, DTYPE: tl.constexpr):
+    """float32 `values` rounded to DTYPE, of which uint8 stands for E4M3."""
+    if DTYPE == tl.uint8:  # noqa: SIM300 - DTYPE is what varies
         magnitude, _ = round_to_e4m3(tl.abs(values))
         return (magnitude | values.to(tl.int32, bitcast=True) >> 24 & 0x80).to(tl.uint8)
+    else:  # noqa: RET505 - Triton would compile both returns
+        return rounded(values, DTYPE)
 
 
 @triton.jit
-def _factor(global_scale, peaks, peak, FOLDED: tl.constexpr):
-    """What decoded values are multiplied by: the global scale where it is FOLDED in, 1 / unit for E4M3, else 1."""
+def _store_words(out, words, mask, STREAMING: tl.constexpr):
+    """Store the int32 `words`, two or four tensors alike, side by side at each of the addresses `out`, in one instruction."""
+    if len(words) == 2:
+        joined = tl.join(words[0], words[1])
+    else:
+        pairs = tl.join(tl.join(words[0], words[2]), tl.join(words[1], words[3]))
+        joined = pairs.reshape(words[0].shape + (4,))  # noqa: RUF005 - Triton unpacks nothing
+    places = tl.expand_dims(out.to(tl.pointer_type(tl.int32)), -1) + tl.arange(0, len(words))
+    tl.store(places, joined, mask=tl.expand_dims(mask, -1), cache_modifier=".cs" if STREAMING else "")
+
+
+@triton.jit
+def _factor_after_loads(global_scale, peaks, peak, FOLDED: tl.constexpr):
+    """What decoded values are multiplied by: the global scale where it is FOLDED in, 1 / unit for E4M3, else 1.
+
+    It is loaded behind a barrier, which no load crosses: what needs it, ptxas cannot put before the last of the other loads,
+    of which it would leave some until others have arrived.
+    """
+    if not _INTERPRETED:
+        tl.debug_barrier()
     factor = 1.0
     if FOLDED:
         factor = tl.load(global_scale)
@@ -207,42 +265,87 @@ def convert_rows(
     chunks,
     WIDTH: tl.constexpr,  # head dim
     FOLDED: tl.constexpr,
-    IN_WORDS: tl.constexpr,
-    HAS_E4M3: tl.constexpr,
-    UNROLL: tl.constexpr,
-    LANES: tl.constexpr,  # threads
-    WORDS: tl.constexpr,  # words of codes that become 16 bytes
+    ALIGNED: tl.constexpr,  # bytes that divide the addresses of lines of codes
+    HAS_E4M3: tl.constexpr,  # the GPU rounds to E4M3
     PACKED: tl.constexpr,  # lines of codes, and of scales, lie one behind the other
+    LANES: tl.constexpr,  # threads
+    UNROLL: tl.constexpr,
+    STREAMING: tl.constexpr,  # stored values are the first to leave the cache
 ):
-    """A chunk of UNROLL * LANES * WORDS words of one page's head.  grid = (pages * heads * chunks)"""
+    """Each thread UNROLL times 16 bytes of values: 8 elements of 2 bytes, or 16 of 1.  grid = (pages * heads * chunks)"""
     plane = tl.program_id(0) // chunks
     page = (plane // heads).to(tl.int64)
     head = (plane % heads).to(tl.int64)
-    PER_LINE: tl.constexpr = WIDTH // 8
-    group = (tl.program_id(0) % chunks * UNROLL + tl.arange(0, UNROLL))[:, None] * LANES + tl.arange(0, LANES)[None, :]
-    word = group[:, :, None] * WORDS + tl.arange(0, WORDS)[None, None, :]
-    exists = word < tokens * PER_LINE
+    DTYPE: tl.constexpr = out.dtype.element_ty
+    SIZE: tl.constexpr = 16 if tl.uint8 == DTYPE else 8
+    PER_LINE: tl.constexpr = WIDTH // SIZE
+    number = (tl.program_id(0) % chunks * UNROLL + tl.arange(0, UNROLL))[:, None] * LANES + tl.arange(0, LANES)[None, :]
+    exists = number < tokens * PER_LINE
     codes += page * codes_page_stride + head * codes_head_stride
     scales += page * scales_page_stride + head * scales_head_stride
-    if PACKED:
-        words = _load_words(codes, word, exists, IN_WORDS, WORDS)
-        scale = tl.load(scales + word // 2, mask=exists, other=0)
-    else:
-        line = (word // PER_LINE).to(tl.int64)
-        in_line = word % PER_LINE
-        words = _load_words(codes + line * codes_line_stride, in_line, exists, IN_WORDS, WORDS)
-        scale = tl.load(scales + line * scales_line_stride + in_line // 2, mask=exists, other=0)
-    factor = _factor(global_scale, peaks, page * peaks_page_stride + head, FOLDED)
     out += plane.to(tl.int64) * tokens * WIDTH
-    DTYPE: tl.constexpr = out.dtype.element_ty
-    if _INTERPRETED or (tl.uint8 == DTYPE and not HAS_E4M3) or (FOLDED and tl.bfloat16 != DTYPE):
-        values = _as_stored(_decoded(words, scale, factor), DTYPE, HAS_E4M3).reshape(UNROLL, LANES, 8 * WORDS)
+    in_line = number
+    if not PACKED:
+        line = (number // PER_LINE).to(tl.int64)
+        in_line = number % PER_LINE
+        codes += line * codes_line_stride
+        scales += line * scales_line_stride
+    # shifted to and fro so that the compiler sees no run of bytes: see `_load_word`
+    scale = tl.load(scales + (in_line >> 1 if SIZE == 8 else in_line << 1 >> 1), mask=exists, other=0)
+    if SIZE == 8:
+        low = _load_word(codes, in_line, exists, ALIGNED)
     else:
-        values = _decoded_words(words, scale, factor, DTYPE, FOLDED)
-        out = out.to(tl.pointer_type(tl.int32))
-    SIZE: tl.constexpr = values.shape[2]
-    place = group[:, :, None] * SIZE + tl.arange(0, SIZE)[None, None, :]
-    tl.store(out + place, values, mask=(group * WORDS < tokens * PER_LINE)[:, :, None])
+        low, high = _load_block(codes, in_line, exists, ALIGNED)
+    factor = _factor_after_loads(global_scale, peaks, page * peaks_page_stride + head, FOLDED)
+    if _INTERPRETED and SIZE == 8:
+        values = _as_stored(_decoded(low, scale, factor), DTYPE)
+        tl.store(out + number[:, :, None] * 8 + tl.arange(0, 8), values, mask=exists[:, :, None])
+    elif _INTERPRETED:
+        values = _as_stored(_decoded(tl.join(low, high), tl.join(scale, scale), factor), DTYPE).reshape(UNROLL, LANES, 16)
+        tl.store(out + number[:, :, None] * 16 + tl.arange(0, 16), values, mask=exists[:, :, None])
+    elif SIZE == 8:
+        words = _decoded_word(low, e4m3(scale) * 2.0**120, factor, DTYPE, FOLDED)
+        _store_words(out + number.to(tl.int64) * 8, words, exists, STREAMING)
+    else:
+        words = _decoded_block(low, high, scale, factor, DTYPE, False, HAS_E4M3)
+        _store_words(out + number.to(tl.int64) * 16, words, exists, STREAMING)
+
+
+@triton.jit
+def _turned(a, b, BYTES: tl.constexpr):
+    """(the lower, the upper) halves or bytes of int32 `a` and `b` by turns."""
+    return tl.inline_asm_elementwise(_TURN_BYTES if BYTES else _TURN_HALVES, _TWO_OF_TWO, [a, b], (tl.int32, tl.int32), True, 1)
+
+
+@triton.jit
+def _turned_bytes(a, b, c, d):
+    """Four int32: byte n of each operand, in their order, is in the n-th."""
+    ab = _turned(a, b, True)
+    cd = _turned(c, d, True)
+    return _turned(ab[0], cd[0], False) + _turned(ab[1], cd[1], False)
+
+
+@triton.jit
+def _store_turned(out, lines, left, exists, WIDTH: tl.constexpr, STREAMING: tl.constexpr):
+    """Store a block of 16 tokens of 8 head dims; `lines` holds these as `_decoded_block` gives each.
+
+    out: the address of the first head dim of the first token. left: tokens from there on.
+    """
+    WORDS: tl.constexpr = len(lines[0])
+    for i in tl.static_range(WORDS):
+        if WORDS == 8:
+            a = _turned(lines[0][i], lines[1][i], False)
+            b = _turned(lines[2][i], lines[3][i], False)
+            c = _turned(lines[4][i], lines[5][i], False)
+            d = _turned(lines[6][i], lines[7][i], False)
+            tokens = ((a[0], b[0], c[0], d[0]), (a[1], b[1], c[1], d[1]))
+        else:
+            a = _turned_bytes(lines[0][i], lines[1][i], lines[2][i], lines[3][i])
+            b = _turned_bytes(lines[4][i], lines[5][i], lines[6][i], lines[7][i])
+            tokens = ((a[0], b[0]), (a[1], b[1]), (a[2], b[2]), (a[3], b[3]))
+        for n in tl.static_range(16 // WORDS):
+            token = 16 // WORDS * i + n
+            _store_words(out + token * WIDTH, tokens[n], exists & (token < left), STREAMING)
 
 
 @triton.jit
@@ -264,33 +367,47 @@ def convert_columns(
     chunks,
     WIDTH: tl.constexpr,
     FOLDED: tl.constexpr,
-    IN_WORDS: tl.constexpr,
+    ALIGNED: tl.constexpr,
     HAS_E4M3: tl.constexpr,
-    LINES: tl.constexpr,  # head dims of a program
-    TOKENS: tl.constexpr,  # its tokens
+    LANES: tl.constexpr,  # threads
+    ACROSS: tl.constexpr,  # how many of them lie side by side along the head dims
+    STREAMING: tl.constexpr,
 ):
-    """TOKENS of LINES head dims of one page's head.  grid = (pages * heads * chunks), the chunks of head dims fastest"""
+    """A block of 16 tokens of 8 head dims by each thread.  grid = (pages * heads * chunks), chunks of head dims fastest
+
+    A thread turns its elements in its registers, and stores the 8 head dims of one token at a time.
+    """
     plane = tl.program_id(0) // chunks
     page = (plane // heads).to(tl.int64)
     head = (plane % heads).to(tl.int64)
-    parts: tl.constexpr = (WIDTH + LINES - 1) // LINES
-    line = tl.program_id(0) % chunks % parts * LINES + tl.arange(0, LINES)
-    first = tl.program_id(0) % chunks // parts * TOKENS
-    word = first // 8 + tl.arange(0, TOKENS // 8)
-    exists = (line < WIDTH)[:, None] & (word * 8 < tokens)[None, :]
-    codes += page * codes_page_stride + head * codes_head_stride
-    scales += page * scales_page_stride + head * scales_head_stride
-    line_64 = line.to(tl.int64)[:, None]
-    words = _load_words(codes + line_64 * codes_line_stride, word[None, :], exists, IN_WORDS, 2)
-    scale = tl.load(scales + line_64 * scales_line_stride + (word // 2)[None, :], mask=exists, other=0)
-    factor = _factor(global_scale, peaks, page * peaks_page_stride + head, FOLDED)
-    values = _decoded(words[:, :, None], scale[:, :, None], factor).reshape(LINES, TOKENS)
-    values = tl.trans(_as_stored(values, out.dtype.element_ty, HAS_E4M3))
-
-    token = first + tl.arange(0, TOKENS)
-    out += plane.to(tl.int64) * tokens * WIDTH
-    place = token.to(tl.int64)[:, None] * WIDTH + line[None, :]
-    tl.store(out + place, values, mask=(token < tokens)[:, None] & (line < WIDTH)[None, :])
+    PARTS: tl.constexpr = (WIDTH + 8 * ACROSS - 1) // (8 * ACROSS)
+    lane = tl.arange(0, LANES)
+    dim = (tl.program_id(0) % chunks % PARTS * ACROSS + lane % ACROSS) * 8
+    block = tl.program_id(0) % chunks // PARTS * (LANES // ACROSS) + lane // ACROSS
+    left = tokens - block * 16
+    exists = (dim < WIDTH) & (left > 0)
+    codes += page * codes_page_stride + head * codes_head_stride + dim.to(tl.int64) * codes_line_stride
+    scales += page * scales_page_stride + head * scales_head_stride + dim.to(tl.int64) * scales_line_stride
+    out += plane.to(tl.int64) * tokens * WIDTH + (block * 16).to(tl.int64) * WIDTH + dim
+    DTYPE: tl.constexpr = out.dtype.element_ty
+    loaded = ()
+    for i in tl.static_range(8):
+        low, high = _load_block(codes + i * codes_line_stride, block, exists, ALIGNED)
+        scale = tl.load(scales + i * scales_line_stride + block, mask=exists, other=0)
+        loaded = loaded + ((low, high, scale),)  # noqa: RUF005 - Triton unpacks nothing
+    factor = _factor_after_loads(global_scale, peaks, page * peaks_page_stride + head, FOLDED)
+    if _INTERPRETED:
+        for i in tl.static_range(8):
+            low, high, scale = loaded[i]
+            values = _as_stored(_decoded(tl.join(low, high), tl.join(scale, scale), factor), DTYPE).reshape(LANES, 16)
+            token = tl.arange(0, 16)[None, :]
+            tl.store(out[:, None] + token * WIDTH + i, values, mask=exists[:, None] & (token < left[:, None]))
+    else:
+        lines = ()
+        for i in tl.static_range(8):
+            low, high, scale = loaded[i]
+            lines = lines + (_decoded_block(low, high, scale, factor, DTYPE, FOLDED, HAS_E4M3),)  # noqa: RUF005
+        _store_turned(out, lines, left, exists, WIDTH, STREAMING)
 
 
 @triton.jit
@@ -306,23 +423,32 @@ def find_peaks(
     chunks,
     PER_LINE: tl.constexpr,  # scales of a line
     PACKED: tl.constexpr,  # lines lie one behind the other
+    IN_WORDS: tl.constexpr,  # PACKED, and a head's scales are whole words of 4 bytes at addresses that 16 divides
     COUNT: tl.constexpr,
 ):
     """Raise the peak of one page's head to the largest of COUNT of its scale bytes, NaN and signs left out.
 
-    E4M3 is ordered as its bytes are.  grid = (pages * heads * chunks)
+    E4M3 is ordered as its bytes are. To each 1 is added, modulo 128, so that NaN comes below all others; of words of four
+    bytes, the largest word has the largest first byte, and shifted to the left, the others.  grid = (pages * heads * chunks)
     """
     plane = tl.program_id(0) // chunks
     page = (plane // heads).to(tl.int64)
     head = (plane % heads).to(tl.int64)
-    index = tl.program_id(0) % chunks * COUNT + tl.arange(0, COUNT)
     scales += page * scales_page_stride + head * scales_head_stride
-    if PACKED:
-        places = scales + index
+    if IN_WORDS:
+        index = tl.program_id(0) % chunks * (COUNT // 4) + tl.arange(0, COUNT // 4)
+        words = tl.load(scales.to(tl.pointer_type(tl.int32)) + index, mask=index < lines * PER_LINE // 4, other=0)
+        words = (words & 0x7F7F7F7F) + 0x01010101 & 0x7F7F7F7F
+        words = tl.maximum(tl.maximum(words, words << 8), tl.maximum(words << 16, words << 24))
+        largest = (tl.max(words, 0) >> 24) - 1
     else:
-        places = scales + (index // PER_LINE).to(tl.int64) * scales_line_stride + index % PER_LINE
-    byte = tl.load(places, mask=index < lines * PER_LINE, other=0).to(tl.int32) & 0x7F
-    largest = tl.max(tl.where(byte == 0x7F, 0, byte), 0)
+        index = tl.program_id(0) % chunks * COUNT + tl.arange(0, COUNT)
+        if PACKED:
+            places = scales + index
+        else:
+            places = scales + (index // PER_LINE).to(tl.int64) * scales_line_stride + index % PER_LINE
+        byte = tl.load(places, mask=index < lines * PER_LINE, other=0).to(tl.int32)
+        largest = tl.max(byte + 1 & 0x7F, 0) - 1
     peak = peaks + page * peaks_page_stride + head
     if largest > tl.load(peak):  # peaks only rise, so an old one is no harm: most programs add nothing to the queue
         tl.atomic_max(peak, largest)

@@ -7,12 +7,55 @@ ones, which `triton` has for few rows, would bring V through registers, where no
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from impls.arch import KIB, Arch
 from impls.contract import Problem
 from impls.triton import planner
 from impls.triton.planner import MAX_HEAD_DIM, Schedule, Tile, padded, power_of_two
+
+
+@dataclass(frozen=True)
+class RowsTile:
+    """What a program of `convert_kernels.convert_rows` does."""
+
+    lanes: int
+    unroll: int
+    """Stores of 16 bytes of each thread, whose loads are all made first."""
+    streaming: bool
+
+
+@dataclass(frozen=True)
+class ColumnsTile:
+    """What a program of `convert_kernels.convert_columns` does."""
+
+    lanes: int
+    across: int
+    """Threads side by side along the head dims, 8 of them each: so long are the lines that are written."""
+    streaming: bool
+
+
+@dataclass(frozen=True)
+class PeaksTile:
+    """What a program of `convert_kernels.find_peaks` does."""
+
+    num_warps: int
+    count: int
+    """Scales."""
+
+
+@dataclass(frozen=True)
+class ConversionTiles:
+    rows: RowsTile
+    columns: ColumnsTile
+    peaks: PeaksTile
+
+
+CONVERSION = ConversionTiles(
+    RowsTile(lanes=128, unroll=8, streaming=False),
+    ColumnsTile(lanes=128, across=8, streaming=False),
+    PeaksTile(num_warps=4, count=16384),
+)
 
 # {widest padded head dim: tile}. Not measured: chosen so that two stages in flight on each SM cover the memory's latency.
 _SIXTEEN_ROWS = {

@@ -48,6 +48,24 @@ def heads_have_units_of_their_own(device: torch.device) -> None:
     assert_converted(p, Inputs(torch.empty(0), t, t), packed, "e4m3")
 
 
+def a_pool_has_one_unit(device: torch.device) -> None:
+    """Of all its pages, whatever their signs; NaN, with either sign, is none. Read in words, and between gaps in bytes."""
+    for found, peak in (
+        ((0x21, 0x7F, 0xFF), 0x21),
+        ((0x21, 0xFE, 0x7F), 0x7E),
+        ((0x7F, 0xFF, 0x7F), 0),
+        ((0x80, 0x01, 0x81), 1),
+    ):
+        for gap in (0, 1):
+            scales = torch.tensor(found, dtype=torch.uint8).view(3, 1, 1, 1).repeat(1, 1, 16, 1 + gap)[..., :1]
+            codes = CODES.expand(3, 1, 16, 8)
+            t = NVFP4Tensor(codes, scales.view(torch.float8_e4m3fn), torch.ones(())).to(device)
+            p = Problem(1, 1, 1, 1, 48, 16, 16, layout=Paged(16), ragged=True)
+            packed = converter(p, "e4m3", device)(t, t)
+            assert packed.extra["k_peaks"].tolist() == packed.extra["v_peaks"].tolist() == [[peak]]
+            assert_converted(p, Inputs(torch.empty(0), t, t), packed, "e4m3")
+
+
 def packing_again_reads_the_cache_anew(device: torch.device) -> None:
     """Into tensors of its own: an earlier cache stays as it is."""
     for chosen in (HybridBf16(), HybridFp8()):
@@ -105,6 +123,7 @@ BEHAVIOURS: dict[str, Callable[[torch.device], None]] = {
     for function in (
         every_scale_and_code_is_converted_exactly,
         heads_have_units_of_their_own,
+        a_pool_has_one_unit,
         packing_again_reads_the_cache_anew,
         a_runner_reads_contents_when_it_runs,
         offsets_take_64_bits,

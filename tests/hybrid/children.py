@@ -31,6 +31,14 @@ def run_behaviour(request: dict[str, Any]) -> None:
     BEHAVIOURS[request["behaviour"]](CPU)
 
 
+def run_conversion_by_ptx(request: dict[str, Any]) -> None:
+    """As `run_conversion`, or `run_behaviour` where one is named."""
+    from tests.hybrid.ptx import executed
+
+    with executed(request["has_e4m3"]):
+        (run_behaviour if "behaviour" in request else run_conversion)(request)
+
+
 def bind_other(request: dict[str, Any]) -> None:
     """Bind to `hybrid-bf16` what another implementation has packed."""
     case = Case("other", {"kv_len": 20})

@@ -13,6 +13,7 @@ from impls.contract import Cache, Inputs, Paged, Problem
 from impls.host import arch_of
 from impls.hybrid.conversion import Converter
 from impls.hybrid.formats import Kind, format_for
+from impls.hybrid.tiles import CONVERSION, ConversionTiles
 from impls.nvfp4 import NVFP4Tensor, dequantize
 from impls.reference import head_unit
 from tests.triton.cases import Case, make_inputs
@@ -54,8 +55,8 @@ def _conversions() -> Iterator[Conversion]:
 CONVERSIONS = {one.name: one for one in _conversions()}
 
 
-def converter(problem: Problem, kind: Kind, device: torch.device) -> Converter:
-    return Converter(problem, CPU if device.type == "cpu" else arch_of(device), format_for(problem, kind))
+def converter(problem: Problem, kind: Kind, device: torch.device, tiles: ConversionTiles = CONVERSION) -> Converter:
+    return Converter(problem, CPU if device.type == "cpu" else arch_of(device), format_for(problem, kind), tiles)
 
 
 def wanted(problem: Problem, t: NVFP4Tensor, kind: Kind, dtype: torch.dtype) -> torch.Tensor:
@@ -86,7 +87,7 @@ def assert_converted(problem: Problem, inputs: Inputs, packed: Cache, kind: Kind
         assert torch.equal(got.nan_to_num(), right.nan_to_num()), f"{name}: {int((got != right).sum())} values differ"
 
 
-def run(one: Conversion, device: torch.device) -> None:
+def run(one: Conversion, device: torch.device, tiles: ConversionTiles = CONVERSION) -> None:
     inputs = make_inputs(one.case, device)
-    packed = converter(one.case.problem, one.kind, device)(inputs.k4, inputs.v4)
+    packed = converter(one.case.problem, one.kind, device, tiles)(inputs.k4, inputs.v4)
     assert_converted(one.case.problem, inputs, packed, one.kind)

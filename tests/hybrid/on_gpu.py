@@ -1,8 +1,10 @@
-"""The hybrids on GPU 0, for machines without pytest: python -m tests.hybrid.on_gpu [speed | WORD_IN_NAME ...]
+"""The hybrids on GPU 0, for machines without pytest: python -m tests.hybrid.on_gpu [speed | tiles | WORD_IN_NAME ...]
 
-Without `speed`: every case of `tests.triton.cases` by `hybrid-bf16` and `hybrid-fp8`, every conversion and behaviour, and some
-cases of `tests.peers.gpu_cases` by `hybrid-bf16:sdpa`, a line each. With it: bytes read and written a second by converting,
-over those that a copy of the same run moves, median of 20 calls; the floor is 70 % where V's blocks run along the head dim.
+Without `speed` or `tiles`: every case of `tests.triton.cases` by `hybrid-bf16` and `hybrid-fp8`, every conversion and
+behaviour, and some cases of `tests.peers.gpu_cases` by `hybrid-bf16:sdpa`, a line each.
+speed    bytes read and written a second by converting, over those that a copy of the same run moves: replayed as a graph, which
+         the floor of 70 % is for, and called from Python, as a cache is packed; median of 20
+tiles    the same by graph, for each kernel with each tile of TILES, so that the best can be put in `impls/hybrid/tiles.py`
 Exit status 0 if all hold, 1 if one does not, 2 without a GPU.
 """
 
@@ -13,7 +15,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
@@ -23,7 +25,8 @@ from impls.arch import find
 from impls.contract import Problem
 from impls.host import arch_of, gpu_here
 from impls.hybrid.conversion import Converter
-from impls.hybrid.formats import format_for
+from impls.hybrid.formats import Kind, format_for
+from impls.hybrid.tiles import CONVERSION, ColumnsTile, ConversionTiles, RowsTile
 from impls.nvfp4 import NVFP4Tensor
 from impls.registry import implementation
 from tests.hybrid import conversions
@@ -36,7 +39,16 @@ DEVICE = torch.device("cuda", 0)
 IMPLS = ("hybrid-bf16", "hybrid-fp8")
 SDPA = "hybrid-bf16:sdpa"
 FLOOR = 0.7
-TOKENS, HEADS = 2**15, 64
+ELEMENTS, HEADS = 2**28, 64
+"""Of K, and of V: far more than the L2 holds."""
+TILES = {
+    "as set": CONVERSION,
+    "streaming": ConversionTiles(RowsTile(128, 8, True), ColumnsTile(128, 8, True), CONVERSION.peaks),
+    "shorter": ConversionTiles(RowsTile(128, 4, False), ColumnsTile(128, 16, False), CONVERSION.peaks),
+    "shorter, streaming": ConversionTiles(RowsTile(128, 4, True), ColumnsTile(128, 16, True), CONVERSION.peaks),
+    "longer": ConversionTiles(RowsTile(256, 8, False), ColumnsTile(256, 8, False), CONVERSION.peaks),
+}
+WITH_EACH_TILE = ("16-bit-80-axis-1", "16-bit-80-axis-2", "e4m3-80-axis-1", "e4m3-80-axis-2")
 
 
 def compile_case(impl: str, name: str, arch: str) -> None:
@@ -60,7 +72,9 @@ def by_torch(case: gpu_cases.Case) -> str:
 
 def checks() -> Iterator[tuple[str, Callable[[], str | None]]]:
     for name, one in conversions.CONVERSIONS.items():
-        yield f"convert {name}", partial(conversions.run, one, DEVICE)
+        for tile, tiles in TILES.items():
+            if tiles == CONVERSION or name in WITH_EACH_TILE:
+                yield f"convert {name}, {tile}", partial(conversions.run, one, DEVICE, tiles)
     for name, behaviour in BEHAVIOURS.items():
         yield name, partial(behaviour, DEVICE)
     for case in (*gpu_cases.CASES.values(), *gpu_cases.REPLAYED):
@@ -71,15 +85,25 @@ def checks() -> Iterator[tuple[str, Callable[[], str | None]]]:
             yield f"{impl} {name}", partial(by_triton, impl, name)
 
 
+def compile_conversion(problem: Problem, kind: Kind, tiles: ConversionTiles, arch: str) -> None:
+    """Leave the kernels of a conversion in Triton's cache on disk."""
+    Converter(problem, find(arch), format_for(problem, kind), tiles)
+
+
+def at_once(jobs: Iterable[Callable[[], object]]) -> None:
+    """Do all, in as many processes as there are cores, and pass over what fails: whoever needs it will say so."""
+    start = time.perf_counter()
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+        for job in [pool.submit(job) for job in jobs]:
+            job.exception()
+    print(f"compiled in {time.perf_counter() - start:.0f} s", flush=True)
+
+
 def check(words: list[str], arch: str) -> bool:
     """Whether all hold whose names contain one of the words."""
     wanted = [(name, one) for name, one in checks() if not words or any(word in name for word in words)]
     pairs = [name.split(" ", 1) for name, _ in wanted if name.startswith(tuple(f"{impl} " for impl in IMPLS))]
-    start = time.perf_counter()
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
-        for job in [pool.submit(compile_case, *pair, arch) for pair in pairs]:
-            job.exception()  # the check will say it
-    print(f"compiled in {time.perf_counter() - start:.0f} s", flush=True)
+    at_once(partial(compile_case, *pair, arch) for pair in pairs)
     failed = []
     for name, one in wanted:
         start = time.perf_counter()
@@ -109,34 +133,60 @@ def random_cache(problem: Problem) -> tuple[NVFP4Tensor, NVFP4Tensor]:
 
 
 def copy_rate() -> float:
-    """Bytes a second, read and written, by the driver's copy or a kernel's, whichever is faster."""
+    """Bytes a second, read and written, by the driver's copy or a kernel's, whichever is faster. Printed."""
     source = torch.randn(2**29, dtype=torch.bfloat16, device=DEVICE)
     target = torch.empty_like(source)
     copying = min(seconds(lambda: target.copy_(source)), seconds(lambda: torch.mul(source, 1.0, out=target)))
-    return 2 * source.numel() * source.element_size() / copying
+    rate = 2 * source.numel() * source.element_size() / copying
+    print(f"copy: {rate / 1e9:.0f} GB/s, read and written", flush=True)
+    return rate
 
 
-def speed() -> bool:
-    """Print the table: K and V together, with E4M3's search for peaks. Returns whether the floor holds."""
-    copy = copy_rate()
-    print(f"copy: {copy / 1e9:.0f} GB/s, read and written", flush=True)
-    holds = True
-    for dim in (64, 128, 256, 512):
-        for axis in (-1, -2):
-            p = Problem(1, HEADS, HEADS, 1, TOKENS * 128 // dim, dim, dim, v_block_axis=axis)
-            k4, v4 = random_cache(p)
-            for kind in conversions.KINDS:
-                convert = Converter(p, arch_of(DEVICE), format_for(p, kind))
-                took = seconds(partial(convert, k4, v4))
-                moved = k4.nbytes + v4.nbytes + convert(k4, v4).nbytes
-                share = moved / took / copy
-                below = axis == -1 and share < FLOOR
-                holds = holds and not below
-                along = "head dim" if axis == -1 else "tokens"
-                limit = f"  floor {FLOOR:.0%}{'  BELOW' if below else ''}" if axis == -1 else ""
-                what = f"{kind:6} head dim {dim:3}  V along {along:8}"
-                print(f"{what} {1e6 * took:7.0f} us {moved / took / 1e9:6.0f} GB/s {share:6.1%}{limit}", flush=True)
+def problem_of(k_dim: int, v_dim: int, v_block_axis: int) -> Problem:
+    return Problem(1, HEADS, HEADS, 1, ELEMENTS // HEADS // v_dim, k_dim, v_dim, v_block_axis=v_block_axis)
+
+
+def rates(problem: Problem, kind: Kind, tiles: ConversionTiles) -> tuple[float, float]:
+    """Bytes a second, read and written, of K and V together with E4M3's search for peaks: (by graph, called from Python)."""
+    k4, v4 = random_cache(problem)
+    convert = Converter(problem, arch_of(DEVICE), format_for(problem, kind), tiles)
+    moved = k4.nbytes + v4.nbytes + convert(k4, v4).nbytes
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        convert(k4, v4)
+    return moved / seconds(graph.replay), moved / seconds(partial(convert, k4, v4))
+
+
+def speed(arch: str) -> bool:
+    """Print the table. Returns whether the floor holds."""
+    rows = [(kind, dim, axis) for dim in (64, 128, 256, 512) for axis in (-1, -2) for kind in conversions.KINDS]
+    at_once(partial(compile_conversion, problem_of(dim, dim, axis), kind, CONVERSION, arch) for kind, dim, axis in rows)
+    copy, holds = copy_rate(), True
+    for kind, dim, axis in rows:
+        by_graph, called = rates(problem_of(dim, dim, axis), kind, CONVERSION)
+        below = by_graph < FLOOR * copy
+        holds = holds and not below
+        what = f"{kind:6} head dim {dim:3}  V along {'head dim' if axis == -1 else 'tokens':8}"
+        told = f"{by_graph / 1e9:5.0f} GB/s {by_graph / copy:6.1%}, called {called / copy:6.1%}"
+        print(f"{what} {told}  floor {FLOOR:.0%}{'  BELOW' if below else ''}", flush=True)
     return holds
+
+
+def try_tiles(arch: str) -> None:
+    """Print the table. Where columns are timed, K has but 16 head dims."""
+    rows = [(kind, dim, axis) for axis in (-1, -2) for kind in ("16-bit", "e4m3") for dim in (64, 128, 512)]
+    shapes = {(dim, axis): problem_of(dim if axis == -1 else 16, dim, axis) for _, dim, axis in rows}
+    at_once(
+        partial(compile_conversion, shapes[dim, axis], kind, tiles, arch)
+        for kind, dim, axis in rows
+        for tiles in TILES.values()
+    )
+    copy = copy_rate()
+    print(f"{'':32}", *(f"{name:>20}" for name in TILES))
+    for kind, dim, axis in rows:
+        shares = [rates(shapes[dim, axis], kind, tiles)[0] / copy for tiles in TILES.values()]
+        what = f"{'rows' if axis == -1 else 'columns'} {kind} head dim {dim}"
+        print(f"{what:32}", *(f"{share:20.1%}" for share in shares), flush=True)
 
 
 def main(words: list[str]) -> int:
@@ -144,9 +194,11 @@ def main(words: list[str]) -> int:
     if arch is None:
         print(f"on_gpu: {why_not}", file=sys.stderr)
         return 2
-    rest = [word for word in words if word != "speed"]
+    rest = [word for word in words if word not in ("speed", "tiles")]
     checked = check(rest, arch.name) if rest or not words else True
-    fast = speed() if "speed" in words else True
+    fast = speed(arch.name) if "speed" in words else True
+    if "tiles" in words:
+        try_tiles(arch.name)
     return 0 if checked and fast else 1
 
 

@@ -29,17 +29,40 @@ def converted(worker: Worker, arch: str, kind: str, **fields: Any) -> list[dict[
     return list(reply.value)
 
 
-@pytest.mark.parametrize(("kind", "reads"), [("16-bit", "b32"), ("folded", "b32"), ("e4m3", "v2.b32")])
-def test_rows_are_read_without_gaps_written_16_bytes_at_a_time_and_need_no_shared_memory(
-    converter: Worker, kind: str, reads: str
+@pytest.mark.parametrize(("kind", "reads", "writes"), [("16-bit", 32, 16), ("folded", 32, 16), ("e4m3", 64, 16)])
+def test_rows_are_read_without_gaps_and_written_16_bytes_at_a_time(
+    converter: Worker, kind: str, reads: int, writes: int
 ) -> None:
     kernels = [kernel for kernel in converted(converter, "sm_90a", kind) if kernel["entry"] == "convert_rows"]
     assert len(kernels) == 2
     for kernel in kernels:
-        stores = set(re.findall(r"st\.global\.(\S+)", kernel["ptx"]))
-        assert stores == {"v4.b32"}
-        assert f"ld.global.{reads} " in kernel["ptx"]
-        assert kernel["shared_bytes"] == 0
+        stay_in_registers(kernel, reads, writes, 8)
+
+
+@pytest.mark.parametrize(("kind", "writes"), [("16-bit", 16), ("folded", 16), ("e4m3", 8)])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_columns_are_turned_in_registers(converter: Worker, arch: str, kind: str, writes: int) -> None:
+    """A block of each of 8 lines in, 8 head dims of each of 16 tokens out."""
+    (kernel,) = (one for one in converted(converter, arch, kind, v_block_axis=-2) if one["entry"] == "convert_columns")
+    stay_in_registers(kernel, 64, writes, 8)
+
+
+def stay_in_registers(kernel: dict[str, Any], read_bits: int, written_bytes: int, loads: int) -> None:
+    """All loads of codes come first, of `read_bits` each, no store is of less than `written_bytes`, and nothing is shared."""
+    before, _, after = kernel["ptx"].partition("bar.sync")
+    assert set(re.findall(r"st\.global\.(\S+)", kernel["ptx"])) == {f"v{written_bytes // 4}.b32"}
+    assert len(re.findall(rf"ld\.global\.b{read_bits} ", before)) == loads
+    assert "ld.global.b8" not in after
+    assert kernel["shared_bytes"] == 0
+
+
+@pytest.mark.parametrize("axis", [-1, -2])
+def test_peaks_are_read_16_bytes_at_a_time(converter: Worker, axis: int) -> None:
+    kernels = [one for one in converted(converter, "sm_90a", "e4m3", v_block_axis=axis) if one["entry"] == "find_peaks"]
+    assert len(kernels) == 2
+    for kernel in kernels:
+        assert "ld.global.v4.b32" in kernel["ptx"]
+        assert "ld.global.b8" not in kernel["ptx"]
 
 
 def test_e4m3_is_rounded_by_the_gpu_where_it_can(converter: Worker) -> None:

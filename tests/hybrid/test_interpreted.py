@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,35 @@ def conversions() -> Iterator[Worker]:
 @pytest.mark.parametrize("name", [*QUICK_CONVERSIONS, *SLOW_CONVERSIONS])
 def test_a_conversion_is_exact_or_rounded_once(conversions: Worker, name: str) -> None:
     reply = conversions.call({"conversion": name}, timeout=120)
+    assert reply.status == "ok", reply.sentence
+
+
+@pytest.fixture(scope="module")
+def by_ptx() -> Iterator[Worker]:
+    with Worker("tests.hybrid.children:run_conversion_by_ptx", env=INTERPRET) as worker:
+        yield worker
+
+
+def _quick_or_slow(name: str, has_e4m3: bool, quick: bool) -> Any:
+    marks = () if quick else (pytest.mark.slow,)
+    return pytest.param(name, has_e4m3, marks=marks, id=f"{name}{'' if has_e4m3 else '-rounded-by-bits'}")
+
+
+BY_PTX = [_quick_or_slow(name, True, name in QUICK_CONVERSIONS) for name in CONVERSIONS]
+BY_PTX += [_quick_or_slow(name, False, name == "e4m3-80-axis-2") for name, one in CONVERSIONS.items() if one.kind == "e4m3"]
+
+
+@pytest.mark.parametrize(("name", "has_e4m3"), BY_PTX)
+def test_a_conversion_by_ptx(by_ptx: Worker, name: str, has_e4m3: bool) -> None:
+    """What a GPU runs, of which the interpreter else runs none."""
+    reply = by_ptx.call({"conversion": name, "has_e4m3": has_e4m3}, timeout=120)
+    assert reply.status == "ok", reply.sentence
+
+
+@pytest.mark.parametrize("has_e4m3", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_every_scale_and_code_by_ptx(by_ptx: Worker, has_e4m3: bool) -> None:
+    request = {"behaviour": "every_scale_and_code_is_converted_exactly", "has_e4m3": has_e4m3}
+    reply = by_ptx.call(request, timeout=120)
     assert reply.status == "ok", reply.sentence
 
 
