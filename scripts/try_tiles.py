@@ -2,18 +2,23 @@
 
 python scripts/try_tiles.py decode --head-dim 128 --kv-len 131072 block_n=32,64 num_warps=1,2 max_registers=0,168
 
-Every combination of the given fields of `impls.triton.planner.Tile` takes the place of those that the planner chose. One line
-each: the median of its graph replays with a cold L2, what that is of the cache's bytes and of the products' operations a
-second, and its largest error over its bound. Combinations that do not compile, or do not fit, say so.
+Every combination of the given fields of `impls.triton.planner.Tile` takes the place of those that the planner chose; "/" ends
+one set of combinations and begins another. All are compiled first, on all cores. One line each: the median of its graph
+replays with a cold L2, what that is of the cache's bytes and of the products' operations a second, and its largest error over
+its bound. Combinations that do not compile, or do not fit, say so.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import multiprocessing
+import os
 import statistics
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -23,6 +28,7 @@ from benchmarks.cells import workloads
 from benchmarks.clock import Clock
 from benchmarks.shape import Shape
 from benchmarks.work import attended_bytes, flops
+from impls.arch import CPU, Arch, find
 from impls.contract import Problem
 from impls.host import gpu_here
 from impls.registry import implementation
@@ -38,6 +44,11 @@ def combinations(words: list[str]) -> Iterator[dict[str, int | None]]:
 
     Raises ValueError on what is not a field of a tile.
     """
+    if "/" in words:
+        end = words.index("/")
+        yield from combinations(words[:end])
+        yield from combinations(words[end + 1 :])
+        return
     lists = {}
     for word in words:
         name, _, values = word.partition("=")
@@ -49,14 +60,31 @@ def combinations(words: list[str]) -> Iterator[dict[str, int | None]]:
         yield {**tile, "max_registers": tile["max_registers"] or None} if "max_registers" in tile else tile
 
 
+def changed_tile(problem: Problem, tile: dict[str, int | None], arch: Arch) -> Tile:
+    """The planner's tile with the fields of `tile`."""
+    return replace(planner.tile_for(problem, problem.q_len * problem.group, arch), **tile)  # type: ignore[arg-type]
+
+
+def compile_ahead(work: tuple[Problem, dict[str, int | None], str]) -> None:
+    """Leave the kernels in Triton's cache on disk; what fails here fails again where it is told."""
+    from impls.triton.attention import TritonPlan
+
+    problem, tile, name = work
+    arch = find(name)
+    plan = TritonPlan(problem, CPU)
+    plan.arch = arch
+    plan.schedule = planner.schedule(problem, arch, lambda *_: changed_tile(problem, tile, arch))
+    with suppress(Exception):
+        plan.kernels()
+
+
 def try_tile(problem: Problem, tile: dict[str, int | None], shape: Shape, clock: Clock) -> str:
     """One line about the planner's tile with the fields of `tile`."""
     from impls.host import arch_of
     from impls.triton.attention import TritonPlan
 
     arch = arch_of(shape.device)
-    base = planner.tile_for(problem, problem.q_len * problem.group, arch)
-    changed = replace(base, **tile)  # type: ignore[arg-type]
+    changed = changed_tile(problem, tile, arch)
     told = "  ".join(f"{name} {getattr(changed, name)}" for name in NAMES)
     try:
         plan = TritonPlan(problem, arch)
@@ -81,7 +109,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--kv-len", type=int, default=131072)
     parser.add_argument("tile", nargs="*", metavar="field=n,n", help=f"of {', '.join(NAMES)}")
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_intermixed_args(arguments)  # tiles may follow options
     try:
         tiles = list(combinations(chosen.tile))
         problem = workloads()[chosen.workload].attention(chosen.head_dim, chosen.kv_len)
@@ -91,6 +119,8 @@ def main(arguments: list[str]) -> int:
     if arch is None:
         print(f"try_tiles: {why_not}", file=sys.stderr)
         return 2
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(compile_ahead, [(problem, tile, arch.name) for tile in tiles]))
     clock = Clock()
     shape = Shape(problem, clock.device)
     for tile in tiles:

@@ -27,7 +27,7 @@ class _A4Q(Implementation):
 
 class A4Q(_A4Q):
     name = "a4q"
-    summary = "CUDA: Q rounded to NVFP4 in the kernel, K and V dequantised in registers; for few queries, slow for many"
+    summary = "CUDA: Q rounded to NVFP4 in the kernel, K and V dequantised in registers; many queries by warp groups on sm_90a"
     rounds_q = True
 
     def rounds(self, problem: Problem) -> Rounds:

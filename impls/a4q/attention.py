@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from impls.a4q.planner import Tile, schedule
+from impls.a4q.planner import SharedTile, Tile, schedule
 from impls.arch import Arch
 from impls.contract import Cache, Inputs, Launch, Output, Paged, Plan, Problem, Runner, Scalar
 from impls.cuda.compiler import FORMATS, Kernel, compile_kernel
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from impls.triton.arguments import Value
 
 KERNELS = Path(__file__).with_name("kernels")
-DECODE_ARGUMENTS = (
+ATTEND_ARGUMENTS = (
     *("q", "k_codes", "k_scales", "k_global", "v_codes", "v_scales", "v_global", "out", "lse", "kv_lens", "block_table"),
     *("scale_log2", *stride_names(ATTEND_STRIDES), "kv_heads", "q_len", "kv_len", "window", "splits"),
 )
@@ -32,12 +33,12 @@ COMBINE_DIMS, COMBINE_AT_ONCE, COMBINE_WARPS = 32, 8, 16
 class A4QPlan(Plan):
     """Compiles for tensors with packed lines; `bind` compiles again for others."""
 
-    def __init__(self, problem: Problem, arch: Arch, *, rounds_q: bool, tile: Tile | None = None) -> None:
+    def __init__(self, problem: Problem, arch: Arch, *, rounds_q: bool, tile: Tile | SharedTile | None = None) -> None:
         """`tile` in place of the planner's."""
         self.problem = problem
         self.arch = arch
         self.rounds_q = rounds_q
-        self.schedule = schedule(problem, tile, rounds_q=rounds_q)
+        self.schedule = schedule(problem, arch, tile, rounds_q=rounds_q)
         self.alignment = Alignment.expected(problem)
         self.kernels()
 
@@ -48,17 +49,17 @@ class A4QPlan(Plan):
     def describe(self) -> dict[str, int | str]:
         s = self.schedule
         return {
-            "keys_of_a_step": 16 * s.tile.key_tiles,
-            "warps": s.tile.warps,
-            "blocks_per_sm": s.tile.blocks_per_sm,
+            "kernel": "many_rows" if isinstance(s.tile, SharedTile) else "decode",
+            "rows": s.rows,
+            **{field.name: getattr(s.tile, field.name) for field in fields(s.tile)},
             "splits": s.splits,
             "keys_of_a_team": s.keys_of_a_team,
         }
 
     def kernels(self) -> list[Kernel]:
         """What a call launches, in order, for tensors with packed lines."""
-        decode = self._decode(self.alignment, _packed_lines(self.problem))
-        return [decode, self._combine()] if self.schedule.splits > 1 else [decode]
+        attend = self._attend(self.alignment, _packed_lines(self.problem))
+        return [attend, self._combine()] if self.schedule.splits > 1 else [attend]
 
     def bind(
         self,
@@ -89,11 +90,11 @@ class A4QPlan(Plan):
         lines = {name: int(values[f"{name}_stride"]) for name in _packed_lines(p)}  # type: ignore[arg-type]
         alignment = self.alignment.and_also(Alignment.of(inputs, output.out))
         launches = [
-            self._decode(alignment, lines).launch(
+            self._attend(alignment, lines).launch(
                 grid=(s.programs, s.splits, 1),
-                block=(32 * s.tile.warps, 1, 1),
+                block=(s.threads, 1, 1),
                 shared_bytes=s.shared_bytes,
-                args=_arguments(DECODE_ARGUMENTS, values),
+                args=_arguments(ATTEND_ARGUMENTS, values),
             )
         ]
         if s.splits > 1:
@@ -108,7 +109,7 @@ class A4QPlan(Plan):
             )
         return launches
 
-    def _decode(self, alignment: Alignment, lines: dict[str, int]) -> Kernel:
+    def _attend(self, alignment: Alignment, lines: dict[str, int]) -> Kernel:
         """The kernel for tensors of this alignment whose lines are so many bytes apart."""
         p, s = self.problem, self.schedule
         q = FORMATS[p.dtype]
@@ -136,11 +137,19 @@ class A4QPlan(Plan):
             "V_CODES_ALIGNMENT": alignment.v_codes,
             "V_SCALES_ALIGNMENT": alignment.v_scales,
             **lines_known,
-            "KEY_TILES": s.tile.key_tiles,
-            "WARPS": s.tile.warps,
             "BLOCKS_PER_SM": s.tile.blocks_per_sm,
         }
-        return compile_kernel(KERNELS / "decode.cu", "a4q_decode", self.arch, defines)
+        if isinstance(s.tile, Tile):
+            defines |= {"KEY_TILES": s.tile.key_tiles, "WARPS": s.tile.warps}
+            return compile_kernel(KERNELS / "decode.cu", "a4q_decode", self.arch, defines)
+        defines |= {
+            "Q_ALIGNMENT": alignment.q,
+            "ROW_GROUPS": s.tile.row_groups,
+            "KEYS": s.tile.keys,
+            "STAGES": s.tile.stages,
+            "PRODUCERS": s.tile.producers,
+        }
+        return compile_kernel(KERNELS / "many_rows.cu", "a4q_many_rows", self.arch, defines)
 
     @property
     def _combine_warps(self) -> int:

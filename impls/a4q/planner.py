@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from impls.arch import Arch
+from impls.arch import ARCHES, Arch
 from impls.contract import Paged, Problem
-from impls.peers.refusals import NO_GPU
 from impls.planning import LARGEST_SCALE, SMS
 
 ROWS = 8
-"""Packed query rows of a program: the columns of mma.sync."""
+"""Packed query rows of a program of decode.cu: the columns of mma.sync."""
+ROWS_OF_A_GROUP = 64
+"""Packed query rows of a warp group of many_rows.cu: the rows of wgmma."""
 MOST_DIMS_OF_A_WARP = 256
 MAX_HEAD_DIM = 512
 MIN_STEPS_OF_A_TEAM = 2
+MIN_STEPS_OF_MANY_ROWS = 4
+"""Of a split: the first waits for keys, and the last for nothing but its product."""
 
 
 @dataclass(frozen=True)
 class Tile:
+    """Of decode.cu: few rows, each warp decodes for itself."""
+
     key_tiles: int
     """Tiles of 16 keys in a step."""
     warps: int
     blocks_per_sm: int
     """Blocks that an SM is to hold, by registers: so many threads share its 65536."""
+
+
+@dataclass(frozen=True)
+class SharedTile:
+    """Of many_rows.cu: decoded tiles are shared by up to 128 rows. Registers that products need and do not find would serialise
+    them, which the compiler reports in its log."""
+
+    row_groups: int
+    """Times 64 rows."""
+    keys: int
+    """Of a step."""
+    stages: int
+    """Places for decoded keys, and for values."""
+    producers: int
+    """Warp groups that decode."""
+    blocks_per_sm: int
+
+
+AnyTile = TypeVar("AnyTile", Tile, SharedTile)
 
 
 # Chosen by registers: as many warps as no kernel spills for. {widest head dim: tile}.
@@ -34,11 +60,27 @@ _MANY_REGISTERS = {64: Tile(2, 4, 3), 128: Tile(2, 4, 2), 256: Tile(1, 4, 2), 51
 window every place is computed."""
 
 
+_UP_TO_64_ROWS = {
+    128: SharedTile(1, 64, 2, 1, 2),
+    256: SharedTile(1, 64, 2, 1, 1),
+    512: SharedTile(1, 64, 1, 1, 1),
+}
+_MORE_ROWS = {
+    128: SharedTile(2, 128, 2, 1, 1),
+    256: SharedTile(2, 64, 2, 1, 1),
+    512: SharedTile(1, 64, 1, 1, 1),
+}
+
+
 @dataclass(frozen=True)
 class Schedule:
     """How the kernel is cut and launched, and whether `combine` follows."""
 
-    tile: Tile
+    tile: Tile | SharedTile
+    rows: int
+    """Packed query rows of a block."""
+    threads: int
+    """Of a block."""
     teams: int
     """Teams of a block: warps that share one walk over keys."""
     splits: int
@@ -48,7 +90,7 @@ class Schedule:
     keys_of_a_team: int
     """Keys that one float32 sum runs over, at most."""
     shared_bytes: int
-    """For the teams' results."""
+    """Dynamic: for the teams' results, or for queries and decoded tiles."""
     workspace_bytes: int
     """Partial results, float32: out and lse of every split."""
 
@@ -57,7 +99,7 @@ def why_not(name: str, problem: Problem, arch: Arch) -> str | None:
     """None if the kernels can do `problem` on `arch`, else one sentence about the implementation called `name`."""
     p = problem
     if not arch.is_gpu:
-        return NO_GPU
+        return f"{name} is compiled for NVIDIA GPUs, and there is none."
     for dim in (p.head_dim, p.v_head_dim):
         step = 64 if max(p.head_dim, p.v_head_dim) <= MOST_DIMS_OF_A_WARP else 128
         if dim % step or dim > MAX_HEAD_DIM:
@@ -67,50 +109,73 @@ def why_not(name: str, problem: Problem, arch: Arch) -> str | None:
     return None
 
 
-def tile_for(problem: Problem, *, rounds_q: bool) -> Tile:
+def tile_for(problem: Problem, arch: Arch, *, rounds_q: bool) -> Tile | SharedTile:
+    """Decoding is shared where there are more rows than decode.cu has in a block, and warp groups that multiply."""
+    if problem.q_len * problem.group > ROWS and arch.executes("wgmma"):
+        return shared_tile(problem)
+    return tile_of_a_warp(problem, rounds_q=rounds_q)
+
+
+def shared_tile(problem: Problem) -> SharedTile:
+    return _narrowest(_UP_TO_64_ROWS if problem.q_len * problem.group <= ROWS_OF_A_GROUP else _MORE_ROWS, problem)
+
+
+def tile_of_a_warp(problem: Problem, *, rounds_q: bool) -> Tile:
     p = problem
     if p.v_block_axis == -2 or (isinstance(p.layout, Paged) and p.window is not None):
-        tiles = _MANY_REGISTERS
-    elif isinstance(p.layout, Paged):
-        tiles = _PAGED
-    else:
-        tiles = _DENSE if rounds_q else _16_BIT_Q
-    return next(tile for dim, tile in tiles.items() if max(p.head_dim, p.v_head_dim) <= dim)
+        return _narrowest(_MANY_REGISTERS, p)
+    if isinstance(p.layout, Paged):
+        return _narrowest(_PAGED, p)
+    return _narrowest(_DENSE if rounds_q else _16_BIT_Q, p)
 
 
-def schedule(problem: Problem, tile: Tile | None = None, *, rounds_q: bool) -> Schedule:
+def _narrowest(tiles: Mapping[int, AnyTile], problem: Problem) -> AnyTile:
+    widest = max(problem.head_dim, problem.v_head_dim)
+    return next(tile for dim, tile in tiles.items() if widest <= dim)
+
+
+def schedule(problem: Problem, arch: Arch, tile: Tile | SharedTile | None = None, *, rounds_q: bool) -> Schedule:
     """The schedule of `problem`, for the tile that `tile_for` chooses where none is given."""
     p = problem
-    tile = tile or tile_for(p, rounds_q=rounds_q)
-    widest = max(p.head_dim, p.v_head_dim)
-    teams = tile.warps // (2 if widest > MOST_DIMS_OF_A_WARP else 1)
-    programs = p.batch * p.kv_heads * -(-p.q_len * p.group // ROWS)
-    keys = 16 * tile.key_tiles
-    steps = max(-(-_most_keys(p, keys) // keys), 1)
-    splits = max(1, min(tile.blocks_per_sm * SMS // programs, steps // (MIN_STEPS_OF_A_TEAM * teams)))
+    tile = tile or tile_for(p, arch, rounds_q=rounds_q)
+    parts = 2 if max(p.head_dim, p.v_head_dim) > MOST_DIMS_OF_A_WARP else 1
+    if isinstance(tile, SharedTile):
+        rows, keys, teams, least = ROWS_OF_A_GROUP * tile.row_groups, tile.keys, 1, MIN_STEPS_OF_MANY_ROWS
+        threads = 128 * (tile.producers + parts * tile.row_groups)
+        tiles_bytes = 2 * (rows * p.head_dim + tile.stages * keys * (p.head_dim + p.v_head_dim))
+        shared_bytes = 1024 + tiles_bytes + 4 * rows + 4 * 8 * tile.stages  # aligned; factors of rows; barriers
+    else:
+        rows, keys, teams, least = ROWS, 16 * tile.key_tiles, tile.warps // parts, MIN_STEPS_OF_A_TEAM
+        threads = 32 * tile.warps
+        shared_bytes = 4 * teams * ROWS * (p.v_head_dim + 2)
+    programs = p.batch * p.kv_heads * -(-p.q_len * p.group // rows)
+    steps = max(-(-_most_keys(p, rows, keys) // keys), 1)
+    splits = max(1, min(tile.blocks_per_sm * SMS // programs, steps // (least * teams)))
     steps_of_a_team = -(-steps // (splits * teams))
     splits = -(-steps // (steps_of_a_team * teams))  # rounding up has left the last ones empty
     results = p.batch * p.q_heads * p.q_len
     return Schedule(
         tile=tile,
+        rows=rows,
+        threads=threads,
         teams=teams,
         splits=splits,
         programs=programs,
         keys_of_a_team=steps_of_a_team * keys,
-        shared_bytes=4 * teams * ROWS * (p.v_head_dim + 2),
+        shared_bytes=shared_bytes,
         workspace_bytes=4 * splits * results * (p.v_head_dim + 1) if splits > 1 else 0,
     )
 
 
 def longest_chain(problem: Problem, *, rounds_q: bool) -> int:
-    """Keys that one float32 sum runs over at most."""
-    return schedule(problem, rounds_q=rounds_q).keys_of_a_team
+    """Keys that one float32 sum runs over at most, on any architecture."""
+    return max(schedule(problem, arch, rounds_q=rounds_q).keys_of_a_team for arch in ARCHES.values())
 
 
-def _most_keys(problem: Problem, keys_of_a_step: int) -> int:
-    """Keys of the steps that one tile of rows walks, at most."""
+def _most_keys(problem: Problem, rows: int, keys_of_a_step: int) -> int:
+    """Keys of the steps that one tile of `rows` rows walks, at most."""
     p = problem
     if p.window is None or p.window >= p.kv_len:
         return p.kv_len
-    queries = min(p.q_len, -(-ROWS // p.group) + 1) if p.causal else 1
+    queries = min(p.q_len, -(-rows // p.group) + 1) if p.causal else 1
     return min(p.kv_len, p.window + queries - 1) + keys_of_a_step  # a window begins anywhere in its first step

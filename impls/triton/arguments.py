@@ -140,6 +140,7 @@ def attend_constants(problem: Problem, schedule: Schedule, alignment: Alignment)
         "BLOCK_M": schedule.block_m,
         "BLOCK_N": schedule.block_n,
         "KEYS_FIRST": schedule.keys_first,
+        "BY_WORD": schedule.by_word and min(alignment.k_codes, alignment.v_codes) % 4 == 0,
         "MERGED_EARLY": schedule.merged_early,
         "D": padded(p.head_dim),
         "DV": padded(p.v_head_dim // schedule.parts),

@@ -119,7 +119,7 @@ def rounded(x, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def _e2m1(codes):
+def e2m1(codes):
     """float32 e2m1 * 2^-126 of the low nibble of int32 `codes`."""
     return ((codes & 0x7) << 22 | (codes & 0x8) << 28).to(tl.float32, bitcast=True)
 
@@ -177,7 +177,7 @@ def byte_of_column(C: tl.constexpr, IN_PLACE: tl.constexpr):
 def even(codes, scale, DTYPE: tl.constexpr, HAS_E4M3: tl.constexpr, IN_PLACE: tl.constexpr):
     """[R, C] DTYPE operand: the even elements e2m1 * e4m3 * 2^-7 of uint8 codes [R, C], see `byte_of_column`."""
     if _INTERPRETED:
-        return operand(_e2m1(codes.to(tl.int32)) * scale, DTYPE)
+        return operand(e2m1(codes.to(tl.int32)) * scale, DTYPE)
     elif DTYPE == tl.bfloat16 and IN_PLACE:  # noqa: RET505, SIM300 - Triton would compile all returns
         return tl.inline_asm_elementwise(_IN_PLACE_EVEN, _REGISTERS, [codes, scale], tl.bfloat16, False, 4)
     elif DTYPE == tl.bfloat16:  # noqa: SIM300
@@ -192,7 +192,7 @@ def even(codes, scale, DTYPE: tl.constexpr, HAS_E4M3: tl.constexpr, IN_PLACE: tl
 def odd(codes, scale, DTYPE: tl.constexpr, HAS_E4M3: tl.constexpr, IN_PLACE: tl.constexpr):
     """As `even`, of the odd elements."""
     if _INTERPRETED:
-        return operand(_e2m1(codes.to(tl.int32) >> 4) * scale, DTYPE)
+        return operand(e2m1(codes.to(tl.int32) >> 4) * scale, DTYPE)
     elif DTYPE == tl.bfloat16 and IN_PLACE:  # noqa: RET505, SIM300 - Triton would compile all returns
         return tl.inline_asm_elementwise(_IN_PLACE_ODD, _REGISTERS, [codes, scale], tl.bfloat16, False, 4)
     elif DTYPE == tl.bfloat16:  # noqa: SIM300

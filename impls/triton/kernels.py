@@ -17,7 +17,8 @@ score is the sum of both products, and the output is summed in two halves that c
     s        = q_even @ k_even^T + q_odd @ k_odd^T         acc_even += p @ v_even        acc_odd += p @ v_odd
 
 Half a tile at a time is decoded, put into shared memory and multiplied. Up to 16 rows the products are transposed
-(KEYS_FIRST): keys and head dims fill the 16 rows of mma.sync's first operand, and the few query rows its 8 columns.
+(KEYS_FIRST): keys and head dims fill the 16 rows of mma.sync's first operand, and the few query rows its 8 columns. Of wide
+heads they are then decoded in that operand's registers (BY_WORD), with eight elements apart in place of two: see `words`.
 
 Softmax runs on base-2 scores. Its numerators are exp2(s - max + P_BIAS) in float16: with the largest at 2^15, float16 keeps
 all of its 11 bits down to 2^-29 of the largest and some of them to 2^-39, where bfloat16 would keep 8. The bias cancels in
@@ -25,7 +26,7 @@ out, and is taken off lse.
 """
 
 # Triton's language: constants of a kernel are written in capitals, and its functions have no Python types.
-# ruff: noqa: N803, N806, SIM108
+# ruff: noqa: N803, N806
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from impls.triton import words
 from impls.triton.dequantize import UNIT, byte_of_column, dequantize, even, odd, operand, rounded, scale_per_byte
 
 LN_2 = tl.constexpr(0.6931471805599453)
@@ -267,12 +269,10 @@ def _add_product(p, v, acc, KEYS_FIRST: tl.constexpr):
 
 @triton.jit
 def _walk(
-    acc_even,  # [M, DV / 2], KEYS_FIRST: [DV / 2, M], float32: sums over keys of p times V's even head dims
-    acc_odd,  # and its odd ones
+    acc,  # [M, DV / 2], KEYS_FIRST: [DV / 2, M], float32: sums over keys of p times V's even head dims, and its odd ones
     top,  # [M] the largest score so far
     total,  # [M] the sum of p so far
-    q_even,  # [M, D / 2]
-    q_odd,
+    q,  # [M, D / 2]: even and odd elements
     score_scale,
     start,
     stop,
@@ -309,32 +309,45 @@ def _walk(
     K_SCALE_WORDS: tl.constexpr,
     V_SCALE_WORDS: tl.constexpr,
     KEYS_FIRST: tl.constexpr,
+    BY_WORD: tl.constexpr,  # acc and q are those of `words`
 ):
-    """Attend to the keys start .. stop, BLOCK_N at a time: the new (acc_even, acc_odd, top, total)."""
+    """Attend to the keys start .. stop, BLOCK_N at a time: the new (acc, top, total)."""
     for key in tl.range(start, stop, BLOCK_N):
         keys = key + tl.arange(0, BLOCK_N)  # [N]
         needed = (keys >= begin) & (keys < end) if MASKED else tl.full([BLOCK_N], True, tl.int1)
         page, slot = _locate(keys, needed, pages, block_table_page_stride, PAGE_SIZE, 1)
         codes = k_codes + page * k_codes_page_stride + slot * k_codes_token_stride
         scales = k_scales + page * k_scales_page_stride + slot * k_scales_token_stride
-        codes = _load_rows(codes, needed, MASKED, HEAD_DIM // 2, D // 2)
-        scale = _load_scales(scales, needed, MASKED, K_SCALE_WORDS, HEAD_DIM // 16, D // 16)
-        scale = scale_per_byte(scale, DTYPE, HAS_E4M3)
-        if KEYS_FIRST:
-            s = tl.dot(even(codes, scale, DTYPE, HAS_E4M3, K_IN_PLACE), tl.trans(q_even))  # [N, M]
-            s = tl.dot(odd(codes, scale, DTYPE, HAS_E4M3, K_IN_PLACE), tl.trans(q_odd), s)
+        if BY_WORD:
+            codes = _load_rows(codes.to(tl.pointer_type(tl.int32)), needed, MASKED, HEAD_DIM // 8, D // 8)
+            scales = _load_rows(scales, needed, MASKED, HEAD_DIM // 16, D // 16)
+            s = words.scores(q, codes, scales, DTYPE)  # [N, M]
         else:
-            s = tl.dot(q_even, tl.trans(even(codes, scale, DTYPE, HAS_E4M3, K_IN_PLACE)))  # [M, N]
-            s = tl.dot(q_odd, tl.trans(odd(codes, scale, DTYPE, HAS_E4M3, K_IN_PLACE)), s)
+            codes = _load_rows(codes, needed, MASKED, HEAD_DIM // 2, D // 2)
+            scale = _load_scales(scales, needed, MASKED, K_SCALE_WORDS, HEAD_DIM // 16, D // 16)
+            scale = scale_per_byte(scale, DTYPE, HAS_E4M3)
+            if KEYS_FIRST:
+                s = tl.dot(even(codes, scale, DTYPE, HAS_E4M3, K_IN_PLACE), tl.trans(q[0]))  # [N, M]
+                s = tl.dot(odd(codes, scale, DTYPE, HAS_E4M3, K_IN_PLACE), tl.trans(q[1]), s)
+            else:
+                s = tl.dot(q[0], tl.trans(even(codes, scale, DTYPE, HAS_E4M3, K_IN_PLACE)))  # [M, N]
+                s = tl.dot(q[1], tl.trans(odd(codes, scale, DTYPE, HAS_E4M3, K_IN_PLACE)), s)
         s *= score_scale
         if MASKED:
             s = _hide(s, keys, needed, first, last, WINDOWED, KEYS_FIRST)
         p, keep, top, total = _numerators(s, top, total, KEYS_FIRST)
 
         p16 = p.to(tl.float16)
-        acc_even *= _of_row(keep, KEYS_FIRST)
-        acc_odd *= _of_row(keep, KEYS_FIRST)
-        if V_ALONG_TOKENS:
+        keep = _of_row(keep, KEYS_FIRST)
+        if BY_WORD:
+            codes = v_codes + page * v_codes_page_stride + slot * v_codes_line_stride
+            scales = v_scales + page * v_scales_page_stride + slot * v_scales_line_stride
+            codes = words.load_transposed(codes.to(tl.pointer_type(tl.int32)), needed, MASKED, V_WIDTH // 8, DV // 8)
+            scales = _load_rows(scales, needed, MASKED, V_WIDTH // 16, DV // 16)
+            acc = words.add_products(acc, keep, p16, codes, scales)
+        elif V_ALONG_TOKENS:
+            acc_even = acc[0] * keep
+            acc_odd = acc[1] * keep
             codes, byte_needed, scales, block_needed = _lines_of_tokens(
                 v_codes,
                 v_codes_page_stride,
@@ -362,7 +375,10 @@ def _walk(
                 HAS_E4M3,
             )
             acc_odd = _add_product(p16, tl.trans(v), acc_odd, KEYS_FIRST)
+            acc = acc_even, acc_odd
         else:
+            acc_even = acc[0] * keep
+            acc_odd = acc[1] * keep
             codes = v_codes + page * v_codes_page_stride + slot * v_codes_line_stride
             scales = v_scales + page * v_scales_page_stride + slot * v_scales_line_stride
             codes = _load_rows(codes, needed, MASKED, V_WIDTH // 2, DV // 2)
@@ -370,7 +386,8 @@ def _walk(
             scale = scale_per_byte(scale, tl.float16, HAS_E4M3)
             acc_even = _add_product(p16, even(codes, scale, tl.float16, HAS_E4M3, False), acc_even, KEYS_FIRST)
             acc_odd = _add_product(p16, odd(codes, scale, tl.float16, HAS_E4M3, False), acc_odd, KEYS_FIRST)
-    return acc_even, acc_odd, top, total
+            acc = acc_even, acc_odd
+    return acc, top, total
 
 
 @triton.jit
@@ -444,6 +461,7 @@ def attend(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     KEYS_FIRST: tl.constexpr,  # scores are [N, M] and not [M, N], see `planner`
+    BY_WORD: tl.constexpr,  # decoded in operands' registers, see `words`
     MERGED_EARLY: tl.constexpr,  # `merge` is launched while the last programs still run, and waits for them itself
     HAS_E4M3: tl.constexpr,  # the GPU converts E4M3 to float16
     K_IN_PLACE: tl.constexpr,  # see `dequantize.byte_of_column`
@@ -465,9 +483,15 @@ def attend(
     query_64 = query.to(tl.int64)
     q_rows = q + batch_64 * q_batch_stride + head_64 * q_head_stride + query_64 * q_row_stride
     DTYPE: tl.constexpr = q.dtype.element_ty
-    q_even = _load_q(q_rows, row_exists, 0, HEAD_DIM, D, K_IN_PLACE)
-    q_odd = _load_q(q_rows, row_exists, 1, HEAD_DIM, D, K_IN_PLACE)
+    if BY_WORD:
+        q_parts = words.load_q(q_rows, row_exists, HEAD_DIM, D)
+    else:
+        q_even = _load_q(q_rows, row_exists, 0, HEAD_DIM, D, K_IN_PLACE)
+        q_odd = _load_q(q_rows, row_exists, 1, HEAD_DIM, D, K_IN_PLACE)
+        q_parts = q_even, q_odd
     score_scale = scale_log2 * (tl.load(k_global) * _UNIT)
+    if KEYS_FIRST:  # a short walk: what is loaded now is not waited for at its end. Others have no register to spare
+        v_unit = tl.load(v_global) * _UNIT
 
     k_codes += kv_head_64 * k_codes_head_stride
     k_scales += kv_head_64 * k_scales_head_stride
@@ -485,19 +509,20 @@ def attend(
 
     top = tl.full([BLOCK_M], _NO_KEY, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
-    if KEYS_FIRST:
+    if BY_WORD:
+        acc = words.no_sums(DV, BLOCK_M)
+    elif KEYS_FIRST:
         acc_even = tl.zeros([DV // 2, BLOCK_M], tl.float32)
+        acc = acc_even, acc_even
     else:
         acc_even = tl.zeros([BLOCK_M, DV // 2], tl.float32)
-    acc_odd = acc_even
+        acc = acc_even, acc_even
     for MASKED in tl.static_range(1 if WINDOWED else 0, 2):  # whole tiles first, where there can be any
-        acc_even, acc_odd, top, total = _walk(
-            acc_even,
-            acc_odd,
+        acc, top, total = _walk(
+            acc,
             top,
             total,
-            q_even,
-            q_odd,
+            q_parts,
             score_scale,
             masked_from if MASKED else start,
             stop if MASKED else masked_from,
@@ -534,16 +559,22 @@ def attend(
             K_SCALE_WORDS,
             V_SCALE_WORDS,
             KEYS_FIRST,
+            BY_WORD,
         )
 
     empty = total == 0.0
     divisor = tl.where(empty, 1.0, total)
+    if not KEYS_FIRST:
+        v_unit = tl.load(v_global) * _UNIT
     if MERGED_EARLY:
         gdc_launch_dependents()
-    if KEYS_FIRST:
-        acc_even = tl.trans(acc_even)
-        acc_odd = tl.trans(acc_odd)
-    result = tl.interleave(acc_even, acc_odd) / divisor[:, None] * (tl.load(v_global) * _UNIT)
+    if BY_WORD:
+        sums = words.in_order(acc)
+    elif KEYS_FIRST:
+        sums = tl.interleave(tl.trans(acc[0]), tl.trans(acc[1]))
+    else:
+        sums = tl.interleave(acc[0], acc[1])
+    result = sums / divisor[:, None] * v_unit
     row_lse = tl.where(empty, _NO_KEY, (top + tl.log2(divisor) - P_BIAS) * LN_2)
 
     split_64 = split.to(tl.int64)

@@ -4,7 +4,8 @@ Two shapes of tile, told apart by the packed query rows of a key-value head (q_l
 
     up to 16 rows    Scores are held as [keys, rows]: keys and head dims fill the 16 rows of mma.sync's first operand, and 8
                      query rows its 8 columns. One or two warps are a block, so that little or nothing is exchanged between
-                     warps, and registers are capped to let as many blocks reside on an SM as hide each other's waits.
+                     warps, and registers are capped to let as many blocks reside on an SM as hide each other's waits. With
+                     up to 8 of them, codes of wide heads are decoded where they are multiplied: see `words`.
     more             Scores are held as [rows, keys], as large a tile as registers and shared memory allow. A program holds in
                      registers its sums, BLOCK_M x DV float32, and in shared memory its queries, BLOCK_M x D, half of a decoded
                      key or value tile, BLOCK_N x max(D, DV) / 2, of 2 bytes each, and the packed tiles in flight.
@@ -49,6 +50,8 @@ class Schedule:
     """Registers of a thread, where the compiler is to use fewer than it would."""
     keys_first: bool
     """Scores are held as [keys, rows]."""
+    by_word: bool
+    """Keys and values are decoded in the registers of operands, where their addresses allow it: see `words`."""
     parts: int
     """Programs that share the head dims of a row tile's output; each computes all of the scores."""
     has_e4m3: bool
@@ -95,6 +98,7 @@ class Tile:
     """Blocks that reside on an SM of an H200: at most 4 * floor(512 / registers of a thread) warps."""
     max_registers: int | None = None
     keys_first: bool = False
+    by_word: bool = False
     parts: int = 1
 
 
@@ -103,8 +107,8 @@ class Tile:
 _FEW_ROWS = {
     64: Tile(8, 64, 1, 3, blocks_per_sm=12, max_registers=168, keys_first=True),
     128: Tile(8, 32, 1, 3, blocks_per_sm=12, max_registers=168, keys_first=True),
-    256: Tile(8, 32, 1, 3, blocks_per_sm=8, keys_first=True),
-    512: Tile(8, 32, 2, 2, blocks_per_sm=4, keys_first=True),
+    256: Tile(8, 32, 1, 3, blocks_per_sm=8, keys_first=True, by_word=True),
+    512: Tile(8, 32, 2, 2, blocks_per_sm=4, keys_first=True, by_word=True),
 }
 _SIXTEEN_ROWS = {  # twice the sums: wide heads need more warps to hold them
     64: Tile(16, 64, 1, 3, blocks_per_sm=8, keys_first=True),
@@ -176,6 +180,7 @@ def schedule(
         num_stages=tile.num_stages,
         max_registers=tile.max_registers,
         keys_first=tile.keys_first,
+        by_word=tile.by_word and p.v_block_axis == -1 and _decodes_by_word(p, arch),
         parts=tile.parts,
         has_e4m3=has_e4m3(arch),
         splits=splits,
@@ -185,6 +190,12 @@ def schedule(
         workspace_bytes=4 * splits * results * (p.v_head_dim + 1) if splits > 1 else 0,
         out_dtype=out_dtype or p.dtype,
     )
+
+
+def _decodes_by_word(problem: Problem, arch: Arch) -> bool:
+    """Whether rows are long enough for `words`, and the GPU converts E4M3."""
+    long_enough = padded(problem.head_dim) // 8 >= SHORTEST_PRODUCT and padded(problem.v_head_dim) // 8 >= 16
+    return long_enough and (not arch.is_gpu or arch.compute_capability >= (8, 9))
 
 
 def longest_chain(problem: Problem, tile_of: Callable[[Problem, int, Arch], Tile] = tile_for) -> int:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
 from impls.contract import DTYPES, Inputs, Output, Paged
+from impls.host import arch_of
 from impls.nvfp4 import NVFP4Tensor, quantize, round_rows
 from impls.registry import implementation
-from tests.a4q.cases import IMPLS, assert_holds, bind
+from tests.a4q.cases import IMPLS, assert_holds, bind, tiles
 from tests.triton.behaviours import CODES, SCALES, VALUES, captured, overwrite
 from tests.triton.cases import Case, compare, make_inputs
 
@@ -25,10 +27,11 @@ def every_scale_and_code_of_v_decodes_exactly(device: torch.device) -> None:
     for dtype in DTYPES:
         case = Case("v-table", {**ONE_HEAD, "batch": 8, "v_head_dim": 512, "head_dim": 128, "dtype": dtype})
         v4 = NVFP4Tensor(CODES.repeat(32).expand(8, 1, 1, -1), SCALES.view(8, 1, 1, 32), torch.ones(())).to(device)
-        runner = bind(implementation("a4q-q16"), case, replace(make_inputs(case, device), v4=v4), device)
-        runner()
-        out = runner.output.out.cpu().double().reshape(256, 16)
-        assert torch.equal(out[:LEGAL], VALUES[:LEGAL])
+        for tile in tiles(implementation("a4q-q16"), case, arch_of(device)):
+            runner = bind(implementation("a4q-q16"), case, replace(make_inputs(case, device), v4=v4), device, tile)
+            runner()
+            out = runner.output.out.cpu().double().reshape(256, 16)
+            assert torch.equal(out[:LEGAL], VALUES[:LEGAL])
 
 
 def every_scale_and_code_of_k_decodes_exactly(device: torch.device) -> None:
@@ -43,10 +46,13 @@ def every_scale_and_code_of_k_decodes_exactly(device: torch.device) -> None:
             queries = torch.zeros(16, 1, LEGAL, DIM, dtype=getattr(torch, dtype), device=device)
             for code in range(16):
                 queries[code, :, :, 16 * block + code] = 1.0
-            runner = bind(implementation("a4q-q16"), case, replace(make_inputs(case, device), q=queries, k4=k4), device)
-            runner()
-            lse = runner.output.lse.cpu().double()[:, 0]  # [code, scale]
-            torch.testing.assert_close(lse, VALUES[:LEGAL].T, rtol=2.0**-21, atol=2.0**-19)
+            for tile in tiles(implementation("a4q-q16"), case, arch_of(device)):
+                runner = bind(
+                    implementation("a4q-q16"), case, replace(make_inputs(case, device), q=queries, k4=k4), device, tile
+                )
+                runner()
+                lse = runner.output.lse.cpu().double()[:, 0]  # [code, scale]
+                torch.testing.assert_close(lse, VALUES[:LEGAL].T, rtol=2.0**-21, atol=2.0**-19)
 
 
 def q_is_rounded_as_quantize_rounds_it(device: torch.device) -> None:
@@ -65,17 +71,18 @@ def q_is_rounded_as_quantize_rounds_it(device: torch.device) -> None:
         q *= 2.0 ** torch.randint(0, 8, (rows, 1), generator=generator)
         q = q.to(getattr(torch, dtype))
         inputs = replace(make_inputs(case, device), k4=k4.to(device), q=q.expand(DIM, 1, -1, -1).contiguous().to(device))
-        runner = bind(implementation("a4q"), case, inputs, device)
-        runner()
         values, factors = round_rows(q)
         wanted = values.double() * factors.double()
-        torch.testing.assert_close(runner.output.lse.cpu().double()[:, 0].T, wanted, rtol=2.0**-20, atol=2.0**-19)
+        for tile in tiles(implementation("a4q"), case, arch_of(device)):
+            runner = bind(implementation("a4q"), case, inputs, device, tile)
+            runner()
+            torch.testing.assert_close(runner.output.lse.cpu().double()[:, 0].T, wanted, rtol=2.0**-20, atol=2.0**-19)
 
 
 def a_runner_reads_contents_when_it_runs(device: torch.device) -> None:
     """Queries, lengths, pages and the cache all change under a captured graph, whose replay allocates nothing."""
-    for chosen in map(implementation, IMPLS):
-        case = Case("pages", PAGES, lens=(0, 1500, 37, 640, 1499))
+    for chosen, q_len in itertools.product(map(implementation, IMPLS), (1, 12)):
+        case = Case("pages", PAGES | {"q_len": q_len}, lens=(0, 1500, 37, 640, 1499))
         inputs = make_inputs(case, device)
         runner = bind(chosen, case, inputs, device)
         before = torch.cuda.memory_allocated(device)
@@ -106,14 +113,17 @@ def what_a_window_hides_is_not_read(device: torch.device) -> None:
     for axis in (-1, -2):
         case = Case("hidden", {**ONE_HEAD, "kv_len": 200, "window": 35, "v_block_axis": axis})
         inputs = make_inputs(case, device)
-        found = bind(implementation("a4q-q16"), case, inputs, device)
-        found()
-        wanted = found.output.out.clone()
+        chosen = implementation("a4q-q16")
+        runners = [bind(chosen, case, inputs, device, tile) for tile in tiles(chosen, case, arch_of(device))]
+        for runner in runners:
+            runner()
+        wanted = [runner.output.out.clone() for runner in runners]
         k_scales, v_scales = (t.scales.view(torch.uint8) for t in (inputs.k4, inputs.v4))
         k_scales[:, :, :165] = 0x7F
         (v_scales[:, :, :165] if axis == -1 else v_scales[..., : 165 // 16]).fill_(0x7F)
-        found()
-        assert torch.equal(found.output.out, wanted)
+        for runner, out in zip(runners, wanted, strict=True):
+            runner()
+            assert torch.equal(runner.output.out, out)
 
 
 BEHAVIOURS: dict[str, Callable[[torch.device], None]] = {

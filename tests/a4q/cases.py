@@ -1,39 +1,87 @@
-"""The cases of `tests.triton.cases` by `a4q` and `a4q-q16`, but for those that they refuse."""
+"""The cases of `tests.triton.cases` by `a4q` and `a4q-q16`, but for those that they refuse, and more with many query rows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 
 from impls.a4q.attention import A4QPlan
+from impls.a4q.planner import SharedTile, Tile, shared_tile, tile_of_a_warp
 from impls.arch import Arch, find
-from impls.contract import Implementation, Inputs, Runner
+from impls.contract import DTYPES, Implementation, Inputs, Paged, Runner
 from impls.host import arch_of
 from impls.registry import implementation
-from tests.triton.cases import CASES, Case, bind_plan, compare, make_inputs
+from tests.triton.cases import CASES, LENS, MASKS, Case, bind_plan, compare, make_inputs
 
 IMPLS = ("a4q", "a4q-q16")
+
+
+def _many_rows() -> Iterator[Case]:
+    """Rows of two tiles, the second not full, unless said otherwise: groups of 3 heads, and of 2 where lengths are ragged."""
+    rows = {"batch": 1, "q_heads": 6, "kv_heads": 2, "q_len": 50, "kv_len": 300}
+    for axis in (-1, -2):
+        for dim, v_dim in (
+            (64, 64),
+            (128, 128),
+            (192, 128),
+            (64, 256),
+            (256, 192),
+            (256, 256),
+            (384, 128),
+            (512, 512),
+            (256, 384),
+        ):
+            yield Case(f"many-{dim}-{v_dim}-axis{axis}", {**rows, "head_dim": dim, "v_head_dim": v_dim, "v_block_axis": axis})
+        for dim in (128, 256, 512):
+            for q_len in (20, 70):
+                fields = {"batch": len(LENS), "q_len": q_len, "head_dim": dim, "v_head_dim": dim, "v_block_axis": axis}
+                yield Case(f"many-ragged-{q_len}-{dim}-axis{axis}", {**fields, "kv_len": 300}, lens=(0, 1, 77, 192, 300))
+                for size, order in ((16, "HND"), (48, "NHD"), (128, "HND")):
+                    name = f"many-pages-{size}-{q_len}-{dim}-axis{axis}"
+                    paged = {**fields, "kv_len": 300, "layout": Paged(size, order), "window": 90 if size == 48 else None}
+                    yield Case(name, paged, lens=(0, 1, 77, 192, 300))
+        for gap in (1, 8):
+            strided = {**rows, "head_dim": 128, "v_head_dim": 128, "v_block_axis": axis}
+            yield Case(f"many-strided-by-{gap}-axis{axis}", strided, strided=True, gap=gap)
+    for dtype in DTYPES:
+        for mask, fields in MASKS.items():
+            yield Case(f"many-{mask}-{dtype}", {**rows, **fields, "head_dim": 128, "v_head_dim": 128, "dtype": dtype})
+    for dim in (64, 128, 256, 512):
+        long = {"batch": 4, "q_heads": 4, "kv_heads": 1, "q_len": 40, "kv_len": 1000, "head_dim": dim, "v_head_dim": dim}
+        yield Case(f"many-splits-{dim}", long, lens=(0, 5, 600, 1000), schedule={"splits": 3})
+        yield Case(f"many-splits-window-{dim}", {**long, "window": 300}, lens=(0, 5, 600, 1000), schedule={"splits": 4})
+
+
+ALL_CASES = CASES | {case.name: case for case in _many_rows()}
 NAMES = [
     (impl, name)
     for impl in IMPLS
-    for name in CASES
-    if implementation(impl).why_not(CASES[name].problem, find("sm_90a")) is None
+    for name in ALL_CASES
+    if implementation(impl).why_not(ALL_CASES[name].problem, find("sm_90a")) is None
 ]
 
 
-def plan(chosen: Implementation, case: Case, arch: Arch) -> A4QPlan:
+def plan(chosen: Implementation, case: Case, arch: Arch, tile: Tile | SharedTile | None = None) -> A4QPlan:
     """With the case's number of splits, if it has one."""
-    made = chosen.plan(case.problem, arch)
-    assert isinstance(made, A4QPlan)
+    made = A4QPlan(case.problem, arch, rounds_q=chosen.name == "a4q", tile=tile)
     if "splits" in case.schedule:
         made.schedule = replace(made.schedule, splits=case.schedule["splits"])
         made.kernels()
     return made
 
 
-def bind(chosen: Implementation, case: Case, inputs: Inputs, device: torch.device) -> Runner:
-    return bind_plan(plan(chosen, case, arch_of(device)), case, inputs, device)
+def tiles(chosen: Implementation, case: Case, arch: Arch) -> list[Tile | SharedTile]:
+    """One for each kernel that `arch` runs."""
+    few = tile_of_a_warp(case.problem, rounds_q=chosen.name == "a4q")
+    return [few, shared_tile(case.problem)] if arch.executes("wgmma") else [few]
+
+
+def bind(
+    chosen: Implementation, case: Case, inputs: Inputs, device: torch.device, tile: Tile | SharedTile | None = None
+) -> Runner:
+    return bind_plan(plan(chosen, case, arch_of(device), tile), case, inputs, device)
 
 
 def run(chosen: Implementation, case: Case, device: torch.device, inputs: Inputs | None = None) -> dict[str, float]:

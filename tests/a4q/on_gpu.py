@@ -1,13 +1,20 @@
-"""`a4q` and `a4q-q16` on GPU 0, for machines without pytest: python -m tests.a4q.on_gpu [speed | tiles | WORD_IN_NAME ...]
+"""`a4q` and `a4q-q16` on GPU 0, for machines without pytest: python -m tests.a4q.on_gpu [WORD ...]
 
-Without a word: every case of `tests.triton.cases` that they take, and every behaviour, a line each. `speed`: decode with the
-planner's tiles at the shapes of the README. `tiles`: decode at 131072 by other tiles too. A time is that of one of many calls
-in a graph, each with a cache of its own, and its share is of what a copy of the same run moves; the second time is that without
-`a4q_combine`. Exit status 0 if all hold, 1 if one does not, 2 without a GPU.
+Without a word, or with parts of names: every case of `tests.a4q.cases` that they take, and every behaviour, a line each.
+
+    speed            decode with the planner's tiles, at the shapes of the README
+    tiles            decode at 131072 by other tiles too
+    speed extend     16 queries of 4 heads to 131072 keys by several tiles, the planner's first, and 32 queries by the planner's
+    speed prefill    16 heads, causal, 32768 tokens, by several tiles, the planner's first
+
+A time is that of one of many calls in a graph, each with a cache of its own, its share is of what a copy of the same run moves,
+and its TFLOP/s are those of the products that the mask leaves; the second time is that without `a4q_combine`. Exit status 0 if
+all hold, 1 if one does not, 2 without a GPU.
 """
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import sys
@@ -15,25 +22,26 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import astuple, replace
 from functools import partial
 
 import torch
 
 from impls.a4q.attention import A4QPlan
-from impls.a4q.planner import Tile, tile_for
+from impls.a4q.planner import SharedTile, Tile, tile_for
 from impls.arch import Arch, find
 from impls.contract import Cache, Problem, Runner
 from impls.cuda.runner import CompiledRunner
 from impls.host import gpu_here
 from impls.registry import implementation
 from tests.a4q.behaviours import BEHAVIOURS
-from tests.a4q.cases import IMPLS, NAMES, assert_holds, plan, run
+from tests.a4q.cases import ALL_CASES, IMPLS, NAMES, assert_holds, plan, run
 from tests.hybrid.on_gpu import copy_rate, random_cache
 from tests.triton.behaviours import captured
-from tests.triton.cases import CASES
 from tests.triton.quantize_on_gpu import seconds
 
 DEVICE = torch.device("cuda", 0)
+AnyTile = Tile | SharedTile
 CONTEXT = 131072
 COLD_BYTES = 2**29
 """Of caches that a graph reads one after the other: when it is replayed the L2 has none of the first."""
@@ -42,6 +50,19 @@ TILES = {
     128: ((2, 4, 4), (2, 4, 3), (2, 8, 2), (2, 2, 8), (1, 4, 4), (2, 5, 2), (4, 4, 2)),
     256: ((1, 4, 3), (1, 4, 2), (1, 6, 2), (1, 2, 6), (2, 4, 2), (1, 5, 2)),
     512: ((1, 4, 3), (1, 6, 2), (1, 8, 1), (1, 4, 2), (2, 8, 1), (1, 2, 6)),
+}
+# (64 query rows, keys of a step, stages, warp groups that decode, blocks of an SM), besides the planner's
+EXTEND_TILES = {
+    64: ((1, 64, 4, 1, 2), (1, 128, 2, 1, 2), (1, 64, 2, 1, 1)),
+    128: ((1, 64, 2, 1, 1), (1, 64, 2, 2, 1), (1, 128, 2, 1, 1), (1, 128, 2, 2, 1)),
+    256: ((1, 64, 2, 2, 1),),
+    512: (),
+}
+PREFILL_TILES = {
+    64: ((2, 64, 2, 1, 1), (3, 64, 2, 1, 1), (1, 128, 2, 1, 2), (1, 64, 2, 1, 2)),
+    128: ((2, 64, 2, 1, 1), (2, 64, 3, 1, 1), (1, 64, 2, 1, 2)),
+    256: ((1, 64, 2, 1, 1), (1, 64, 2, 2, 1)),
+    512: (),
 }
 
 
@@ -58,12 +79,20 @@ SHAPES: dict[str, Problem] = {
 }
 
 
+def extend(dim: int, q_len: int) -> Problem:
+    return replace(decode(dim), q_len=q_len)
+
+
+def prefill(dim: int) -> Problem:
+    return Problem(1, 16, 16, 32768, 32768, dim, dim)
+
+
 def compile_case(impl: str, name: str, arch: str) -> None:
     """Leave the kernels of a case in the cache on disk."""
-    plan(implementation(impl), CASES[name], find(arch))
+    plan(implementation(impl), ALL_CASES[name], find(arch))
 
 
-def compile_tile(problem: Problem, tile: Tile, arch: str) -> None:
+def compile_tile(problem: Problem, tile: AnyTile, arch: str) -> None:
     A4QPlan(problem, find(arch), rounds_q=True, tile=tile)
 
 
@@ -73,7 +102,7 @@ def checks() -> Iterator[tuple[str, Callable[[], str | None]]]:
     for impl, name in NAMES:
         yield (
             f"{impl} {name}",
-            partial(lambda impl, name: assert_holds(run(implementation(impl), CASES[name], DEVICE)), impl, name),
+            partial(lambda impl, name: assert_holds(run(implementation(impl), ALL_CASES[name], DEVICE)), impl, name),
         )
 
 
@@ -99,7 +128,7 @@ def check(words: list[str], arch: str) -> bool:
     return bool(wanted) and not failed
 
 
-def measure(problem: Problem, tile: Tile, arch: Arch) -> tuple[A4QPlan, float, float]:
+def measure(problem: Problem, tile: AnyTile, arch: Arch) -> tuple[A4QPlan, float, float]:
     """(the plan, seconds of a call, seconds of its first launch alone)."""
     made = A4QPlan(problem, arch, rounds_q=True, tile=tile)
     shape = (problem.batch, problem.q_heads, problem.q_len, problem.head_dim)
@@ -113,7 +142,14 @@ def measure(problem: Problem, tile: Tile, arch: Arch) -> tuple[A4QPlan, float, f
     return made, each(runners), each(firsts)
 
 
-def speed(jobs: list[tuple[str, Problem, Tile]], arch: Arch) -> None:
+def flops(problem: Problem) -> int:
+    """Of a causal problem whose queries all see a key."""
+    p = problem
+    pairs = p.q_len * p.kv_len - p.q_len * (p.q_len - 1) // 2
+    return 2 * p.batch * p.q_heads * pairs * (p.head_dim + p.v_head_dim)
+
+
+def speed(jobs: list[tuple[str, Problem, AnyTile]], arch: Arch) -> None:
     with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
         for job in [pool.submit(compile_tile, problem, tile, arch.name) for _, problem, tile in jobs]:
             job.exception()
@@ -121,11 +157,35 @@ def speed(jobs: list[tuple[str, Problem, Tile]], arch: Arch) -> None:
     print(f"copy: {copy / 1e9:.0f} GB/s, read and written", flush=True)
     for label, problem, tile in jobs:
         made, whole, first = measure(problem, tile, arch)
-        facts = made.kernels()[0].facts
-        share = problem.kv_bytes / whole / copy
-        told = f"{1e6 * whole:7.1f} us {share:6.1%}  without combine {1e6 * first:7.1f} us"
-        shape = f"tile {(tile.key_tiles, tile.warps, tile.blocks_per_sm)} x {made.schedule.splits} splits"
-        print(f"{label:40} {told}  {shape}, {facts.registers} registers, {facts.local_bytes} B local", flush=True)
+        facts, log = made.kernels()[0].facts, made.kernels()[0].log
+        share, rate = problem.kv_bytes / whole / copy, flops(problem) / whole
+        told = f"{1e6 * whole:8.1f} us {share:6.1%} {rate / 1e12:5.0f} TFLOP/s  without combine {1e6 * first:8.1f} us"
+        shape = f"tile {astuple(tile)} x {made.schedule.splits} splits"
+        print(f"{label:40} {told}  {shape}, {facts.registers} registers, {facts.local_bytes} B local {log.strip()}", flush=True)
+
+
+def jobs(words: list[str], arch: Arch) -> list[tuple[str, Problem, AnyTile]]:
+    """What `words` ask to be timed."""
+    found: list[tuple[str, Problem, AnyTile]] = []
+
+    def add(label: str, problem: Problem, others: Sequence[AnyTile] = ()) -> None:
+        planned = tile_for(problem, arch, rounds_q=True)
+        found.extend((label, problem, tile) for tile in (planned, *(tile for tile in others if tile != planned)))
+
+    if "tiles" in words:
+        for dim, tiles in TILES.items():
+            add(f"decode {CONTEXT} d{dim}", decode(dim), [Tile(*tile) for tile in tiles])
+    if "extend" in words:
+        for q_len, dim in itertools.product((16, 32), EXTEND_TILES):
+            others = [SharedTile(*tile) for tile in EXTEND_TILES[dim]] if q_len == 16 else []
+            add(f"{q_len} queries {CONTEXT} d{dim}", extend(dim, q_len), others)
+    if "prefill" in words:
+        for dim, tiles in PREFILL_TILES.items():
+            add(f"prefill 32768 d{dim}", prefill(dim), [SharedTile(*tile) for tile in tiles])
+    if "speed" in words and not found:
+        for label, problem in SHAPES.items():
+            add(label, problem)
+    return found
 
 
 def main(words: list[str]) -> int:
@@ -133,12 +193,10 @@ def main(words: list[str]) -> int:
     if arch is None:
         print(f"on_gpu: {why_not}", file=sys.stderr)
         return 2
-    rest = [word for word in words if word not in ("speed", "tiles")]
+    rest = [word for word in words if word not in ("speed", "tiles", "extend", "prefill")]
     checked = check(rest, arch.name) if rest or not words else True
-    if "speed" in words:
-        speed([(label, problem, tile_for(problem, rounds_q=True)) for label, problem in SHAPES.items()], arch)
-    if "tiles" in words:
-        speed([(f"decode {CONTEXT} d{dim}", decode(dim), Tile(*tile)) for dim, tiles in TILES.items() for tile in tiles], arch)
+    if timed := jobs(words, arch):
+        speed(timed, arch)
     return 0 if checked else 1
 
 

@@ -13,11 +13,14 @@ from impls.a4q.attention import A4QPlan
 from impls.arch import find
 from impls.contract import Cache, Paged, Problem
 from impls.nvfp4 import NVFP4Tensor
+from impls.occupancy import resident_warps
 from impls.registry import implementation
+from tests.a4q.issue_slots import instructions
 from tests.cuda.needs import needs_nvrtc
 
 DECODE = Problem(1, 32, 8, 1, 131072, 128, 128)
-REGISTERS_OF_AN_SM = 65536
+EXTEND = replace(DECODE, q_len=16)
+PREFILL = Problem(1, 16, 16, 32768, 32768, 128, 128)
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"window": 4096},
@@ -29,6 +32,9 @@ FEW = [
     ("a4q", "sm_120a", replace(DECODE, head_dim=512, v_head_dim=512)),
     ("a4q-q16", "sm_80", replace(DECODE, layout=Paged(16), ragged=True)),
     ("a4q-q16", "sm_90a", replace(DECODE, head_dim=256, v_head_dim=256, v_block_axis=-2)),
+    ("a4q", "sm_90a", EXTEND),
+    ("a4q", "sm_90a", replace(PREFILL, head_dim=512, v_head_dim=512)),
+    ("a4q-q16", "sm_90a", replace(PREFILL, head_dim=256, v_head_dim=256, v_block_axis=-2)),
 ]
 
 
@@ -36,13 +42,17 @@ def check(impl: str, arch: str, problem: Problem) -> None:
     target = find(arch)
     plan = implementation(impl).plan(problem, target)
     assert isinstance(plan, A4QPlan)
-    tile = plan.schedule.tile
-    decode, *combine = plan.kernels()
-    for kernel in (decode, *combine):
-        assert kernel.facts.local_bytes == 0, (impl, arch, problem, kernel.entry, kernel.facts)
+    s = plan.schedule
+    attend, *combine = plan.kernels()
+    for kernel in (attend, *combine):
+        told = (impl, arch, problem, kernel.entry, kernel.facts, kernel.log)
+        assert kernel.facts.local_bytes == 0, told
+        assert "serialized" not in kernel.log, told  # products that wait for registers
         assert f".target {arch}" in kernel.ptx
-    assert decode.facts.registers * 32 * tile.warps * tile.blocks_per_sm <= REGISTERS_OF_AN_SM
-    assert decode.facts.shared_bytes + plan.schedule.shared_bytes <= target.shared_per_block
+    shared = attend.facts.shared_bytes + s.shared_bytes
+    assert shared <= target.shared_per_block
+    held = resident_warps(target, threads=s.threads, registers=attend.facts.registers, shared_bytes=0)
+    assert held >= s.tile.blocks_per_sm * s.threads // 32
 
 
 @needs_nvrtc
@@ -60,6 +70,26 @@ def test_nothing_spills_whatever_the_options(arch: str, dim: int) -> None:
     shape = replace(DECODE, head_dim=dim, v_head_dim=dim)
     for impl, axis, options in itertools.product(("a4q", "a4q-q16"), (-1, -2), OPTIONS):
         check(impl, arch, replace(shape, v_block_axis=axis, **options))
+
+
+@needs_nvrtc
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dim", "v_dim"), [(64, 64), (128, 128), (192, 192), (192, 128), (256, 64), (256, 256), (128, 512), (384, 512), (512, 512)]
+)
+def test_nothing_spills_or_waits_for_registers_where_rows_share_what_is_decoded(dim: int, v_dim: int) -> None:
+    for shape, impl, axis, options in itertools.product((EXTEND, PREFILL), ("a4q", "a4q-q16"), (-1, -2), OPTIONS):
+        check(impl, "sm_90a", replace(shape, head_dim=dim, v_head_dim=v_dim, v_block_axis=axis, **options))
+
+
+@needs_nvrtc
+def test_decoded_tiles_are_multiplied_by_warp_groups_without_waiting_for_each_product() -> None:
+    """A product that the compiler serialises waits for itself."""
+    kernel = implementation("a4q").plan(PREFILL, find("sm_90a")).kernels()[0]  # type: ignore[attr-defined]
+    code, _ = instructions(kernel.cubin)
+    products = sum("HGMMA" in one for one in code)
+    waits = sum("WARPGROUP.DEPBAR" in one for one in code)
+    assert products == 4 * 8 and waits == 4  # S and P @ V, before the loop, in it and behind it
 
 
 @needs_nvrtc

@@ -9,16 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from impls.a4q.planner import MIN_STEPS_OF_A_TEAM, ROWS, longest_chain, schedule, tile_for, why_not
-from impls.arch import ARCHES, CPU, find
+from impls.a4q.planner import (
+    MIN_STEPS_OF_A_TEAM,
+    SharedTile,
+    Tile,
+    longest_chain,
+    schedule,
+    tile_for,
+    why_not,
+)
+from impls.arch import ARCHES, CPU, Arch, find
 from impls.contract import Paged, Problem
-from impls.peers.refusals import NO_GPU
 from impls.planning import SMS
 from impls.registry import implementation
 from tests.peers.problems import problem
 
 DECODE = Problem(1, 32, 8, 1, 131072, 128, 128)
 HOPPER = find("sm_90a")
+GPUS = list(ARCHES.values())
 
 
 @st.composite
@@ -39,55 +47,68 @@ def problems(draw: st.DrawFn) -> Problem:
     )
 
 
-@given(problems())
-def test_a_schedule_covers_all_rows_and_keys(p: Problem) -> None:
-    s = schedule(p, rounds_q=True)
-    assert s.programs == p.batch * p.kv_heads * -(-p.q_len * p.group // ROWS)
+@given(problems(), st.sampled_from(GPUS))
+def test_a_schedule_covers_all_rows_and_keys(p: Problem, arch: Arch) -> None:
+    s = schedule(p, arch, rounds_q=True)
+    assert s.programs == p.batch * p.kv_heads * -(-p.q_len * p.group // s.rows)
     assert s.splits * s.teams * s.keys_of_a_team >= min(p.kv_len, p.window or p.kv_len)
     assert 1 <= s.splits <= 65535, "splits are the grid's second axis"
     rows = p.batch * p.q_heads * p.q_len
     assert s.workspace_bytes == (4 * s.splits * rows * (p.v_head_dim + 1) if s.splits > 1 else 0)
 
 
-@given(problems())
-def test_splits_fill_the_machine_at_most_once_and_none_is_idle(p: Problem) -> None:
-    s = schedule(p, rounds_q=True)
+@given(problems(), st.sampled_from(GPUS))
+def test_splits_fill_the_machine_at_most_once_and_none_is_idle(p: Problem, arch: Arch) -> None:
+    s = schedule(p, arch, rounds_q=True)
     assert s.splits == 1 or s.splits * s.programs <= s.tile.blocks_per_sm * SMS
     if s.splits > 1 and p.window is None:
-        of_a_split = s.teams * s.keys_of_a_team
-        assert (s.splits - 1) * of_a_split < p.kv_len
-        assert s.keys_of_a_team >= MIN_STEPS_OF_A_TEAM * 16 * s.tile.key_tiles
+        assert (s.splits - 1) * s.teams * s.keys_of_a_team < p.kv_len
+        keys = s.tile.keys if isinstance(s.tile, SharedTile) else 16 * s.tile.key_tiles
+        assert s.keys_of_a_team >= MIN_STEPS_OF_A_TEAM * keys
+
+
+@pytest.mark.parametrize(
+    ("arch", "q_len", "rows"),
+    [("sm_90a", 1, 8), ("sm_90a", 2, 8), ("sm_90a", 3, 64), ("sm_90a", 16, 64), ("sm_90a", 17, 128), ("sm_100a", 17, 8)],
+)
+def test_rows_share_what_is_decoded_where_a_warp_group_multiplies(arch: str, q_len: int, rows: int) -> None:
+    """Of 4 heads each."""
+    assert schedule(replace(DECODE, q_len=q_len), find(arch), rounds_q=True).rows == rows
 
 
 @pytest.mark.parametrize("dim", [64, 128, 256, 512])
 def test_long_decode_leaves_few_sms_idle(dim: int) -> None:
-    s = schedule(replace(DECODE, head_dim=dim, v_head_dim=dim), rounds_q=True)
+    s = schedule(replace(DECODE, head_dim=dim, v_head_dim=dim), HOPPER, rounds_q=True)
     assert s.splits * s.programs >= 0.95 * s.tile.blocks_per_sm * SMS
 
 
 @given(problems())
 def test_a_warp_has_whole_chunks_and_a_team_its_warps(p: Problem) -> None:
     """`decode.cu` has two warps a team where a head dim is beyond 256."""
-    if why_not("a4q", p, HOPPER) is None:
+    tile = tile_for(p, HOPPER, rounds_q=True)
+    if why_not("a4q", p, HOPPER) is None and isinstance(tile, Tile):
         parts = 2 if max(p.head_dim, p.v_head_dim) > 256 else 1
         assert p.head_dim // parts % 64 == p.v_head_dim // parts % 64 == 0
-        assert schedule(p, rounds_q=True).teams * parts == tile_for(p, rounds_q=True).warps
+        assert schedule(p, HOPPER, rounds_q=True).teams * parts == tile.warps
 
 
 def test_shared_memory_fits_every_gpu_and_does_not_grow_with_the_context() -> None:
     for arch in ARCHES.values():
         for dim in (64, 128, 192, 256, 384, 512):
-            p = replace(DECODE, head_dim=dim, v_head_dim=dim)
-            exchange, fragments, rest = 2 * 4 * 2 * 2 * 512, 16 * dim, 256  # declared by decode.cu, at most
-            assert schedule(p, rounds_q=True).shared_bytes + exchange + fragments + rest <= arch.shared_per_block
-            assert schedule(replace(p, kv_len=2**30), rounds_q=True).shared_bytes == schedule(p, rounds_q=True).shared_bytes
+            for q_len in (1, 16, 1000):
+                p = replace(DECODE, head_dim=dim, v_head_dim=dim, q_len=q_len)
+                s = schedule(p, arch, rounds_q=True)
+                declared = 2 * 4 * 2 * 2 * 512 + 16 * dim + 256 if s.rows == 8 else 0  # by decode.cu, at most
+                assert s.shared_bytes + declared <= arch.shared_per_block
+                assert s.tile.blocks_per_sm * (s.shared_bytes + 1024) <= arch.shared_per_sm or s.rows == 8
+                assert schedule(replace(p, kv_len=2**30), arch, rounds_q=True).shared_bytes == s.shared_bytes
 
 
 def test_a_sum_is_as_long_as_it_is_said() -> None:
     """4096 steps of 32 keys over 64 splits of 4 teams."""
     assert (
         longest_chain(DECODE, rounds_q=True)
-        == 131072 // schedule(DECODE, rounds_q=True).splits // schedule(DECODE, rounds_q=True).teams
+        == 131072 // schedule(DECODE, HOPPER, rounds_q=True).splits // schedule(DECODE, HOPPER, rounds_q=True).teams
         == 512
     )
 
@@ -111,6 +132,6 @@ def test_what_it_cannot_do_is_said_in_a_sentence(name: str, fields: dict[str, An
 
 
 def test_no_gpu_is_said_and_nothing_that_is_right_is_refused() -> None:
-    assert implementation("a4q").why_not(problem(), CPU) == NO_GPU
+    assert implementation("a4q").why_not(problem(), CPU) == "a4q is compiled for NVIDIA GPUs, and there is none."
     for fields in ({"q_len": 5000}, {"layout": Paged(16), "ragged": True}, {"window": 3}, {"kv_len": 0}, {"dtype": "float16"}):
         assert why_not("a4q", problem(**fields), HOPPER) is None

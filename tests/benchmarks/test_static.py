@@ -131,7 +131,16 @@ def test_without_a_disassembler_nothing_is_compiled(capsys, monkeypatch):
 
 def test_our_own_kernels_are_listed():
     listed = {name for name, one in implementations().items() if one.lists_launches}
-    assert listed >= {"triton", "triton-native", "a4q", "a4q-q16", "dual-chunk", "dual-chunk:triton", "hybrid-bf16", "hybrid-fp8"}
+    assert listed >= {
+        "triton",
+        "triton-native",
+        "a4q",
+        "a4q-q16",
+        "dual-chunk",
+        "dual-chunk:triton",
+        "hybrid-bf16",
+        "hybrid-fp8",
+    }
 
 
 def test_chunks_list_the_kernels_of_what_is_inside():

@@ -103,6 +103,7 @@ def _cases() -> Iterator[Case]:
     for mask, fields in MASKS.items():
         yield Case(f"two-parts-{mask}", {**wide, **fields})
     yield Case("two-parts-axis-2", {**wide, "v_block_axis": -2}, schedule={"parts": 2})
+    yield from _by_word()
     for dtype in ("bfloat16", "float16"):
         yield Case(f"decoded-by-bits-{dtype}", {"dtype": dtype, "kv_len": 300}, schedule={"has_e4m3": False})
     for group in (1, 2, 4, 6, 8):
@@ -150,6 +151,20 @@ def _cases() -> Iterator[Case]:
         yield Case(f"v-global-1e{exponent}", v_global=10.0**exponent)
         yield Case(f"v-global-1e{exponent}-splits", {"kv_len": 700}, v_global=10.0**exponent, schedule={"splits": 2})
     yield Case("scale", {"scale": 0.7, "kv_len": 70})
+
+
+def _by_word() -> Iterator[Case]:
+    """Few rows of wide heads, whose codes are decoded a word at a time where they are words."""
+    wide = {"batch": 1, "q_heads": 4, "kv_heads": 2, "q_len": 2, "kv_len": 100, "head_dim": 256, "v_head_dim": 256}
+    for mask, fields in MASKS.items():
+        yield Case(f"by-word-{mask}", {**wide, **fields})
+    for dim, v_dim in ((192, 144), (144, 512), (512, 128)):
+        yield Case(f"by-word-{dim}-{v_dim}", {**wide, "head_dim": dim, "v_head_dim": v_dim})
+    yield Case("by-word-float16", {**wide, "dtype": "float16"}, schedule={"splits": 2})
+    yield Case("by-word-not", wide, schedule={"by_word": False})
+    yield Case("by-word-pages", {**wide, "batch": len(LENS), "layout": Paged(16, "NHD")}, lens=LENS)
+    for gap in (2, 4):  # not words, and words
+        yield Case(f"by-word-strided-by-{gap}", wide, strided=True, gap=gap)
 
 
 CASES = {case.name: case for case in _cases()}

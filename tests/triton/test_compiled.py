@@ -89,6 +89,16 @@ def test_bfloat16_is_decoded_in_place_only_where_rows_are_words(launches, case, 
     assert ("prmt.b32 lanes" not in ptx) == in_place
 
 
+@pytest.mark.parametrize(("case", "by_word"), [("by-word-causal", True), ("by-word-strided-by-2", False)])
+def test_wide_heads_are_decoded_in_the_registers_of_operands(launches, case, by_word):
+    """No decoded tile goes through shared memory."""
+    reply = launches.call({"case": case, "arch": "sm_90a"}, timeout=120)
+    ptx = reply.value[0]["ptx"]
+    products = [match.start() for match in re.finditer(r"\bmma\.sync", ptx)]
+    loop = ptx[products[0] : products[-1]]
+    assert (re.search(r"\bst\.shared", loop) is None) == by_word
+
+
 def test_codes_that_are_subnormal_float32_are_not_flushed(launches):
     """Code 1 enters its multiplication as 2^-127: under flush-to-zero every 0.5 would read as 0."""
     reply = launches.call({"case": "splits", "arch": "sm_90a"}, timeout=120)

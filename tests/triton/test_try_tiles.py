@@ -22,6 +22,15 @@ def test_every_combination_of_the_fields_is_tried():
     ]
 
 
+def test_sets_of_combinations_are_tried_one_after_the_other():
+    assert list(combinations(["num_warps=1,2", "/", "/", "block_n=32"])) == [
+        {"num_warps": 1},
+        {"num_warps": 2},
+        {},
+        {"block_n": 32},
+    ]
+
+
 def test_without_fields_the_planners_tile_is_timed():
     assert list(combinations([])) == [{}]
 
@@ -33,6 +42,8 @@ def test_what_is_no_field_is_refused_by_name(word):
 
 
 def test_a_wrong_field_is_one_sentence_and_status_2():
-    done = subprocess.run([sys.executable, SCRIPT, "decode", "blocks=1"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "decode", "--head-dim", "64", "blocks=1"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("try_tiles: error: 'blocks=1' is not field=number")

@@ -1,55 +1,16 @@
-"""The PTX that decodes packed weights, executed here bit by bit: no interpreter of Triton runs it."""
+"""The PTX that decodes packed weights, executed bit by bit."""
 
 from __future__ import annotations
-
-import re
 
 import pytest
 import torch
 
 from impls.nvfp4 import NVFP4Tensor, unpack_codes
 from impls.weights.pack import pack
+from tests.triton.ptx import MASK, float_of, multiplied
 
-MASK = 0xFFFFFFFF
 SCALE = {"bf16": (7, 2.0**119, 2.0**-7), "f16": (10, 2.0**7, 2.0**-7)}
 """{format: (bits of the mantissa, the scale, what an element of E2M1 is multiplied by in all)}"""
-
-
-def float_of(bits: int, mantissa: int) -> float:
-    """The value of a 16-bit float with so many bits of mantissa."""
-    exponent_bits = 15 - mantissa
-    bias = (1 << exponent_bits - 1) - 1
-    sign = -1.0 if bits >> 15 else 1.0
-    exponent, fraction = bits >> mantissa & (1 << exponent_bits) - 1, bits & (1 << mantissa) - 1
-    if exponent == 0:
-        return sign * fraction * 2.0 ** (1 - bias - mantissa)
-    return sign * (1 + fraction / 2.0**mantissa) * 2.0 ** (exponent - bias)
-
-
-def fields(ptx: str, word: int) -> list[int]:
-    """The two registers that are multiplied by the scales. Raises on an instruction that is not known here."""
-    registers = {"$2": word}
-    found = []
-
-    def value(name: str) -> int:
-        return registers[name] if name in registers else int(name, 0)
-
-    for line in filter(None, (one.strip() for one in re.sub(r"^\{ \.reg[^;]*;|\}$", "", ptx).split(";"))):
-        opcode, operands = line.split(None, 1)
-        target, *sources = (one.strip() for one in operands.split(","))
-        if opcode in ("fma.rn.bf16x2", "mul.rn.f16x2"):
-            found.append(value(sources[0]))
-            continue
-        numbers = [value(name) for name in sources]
-        registers[target] = {
-            "mov.b32": lambda a: a,
-            "shl.b32": lambda a, b: a << b & MASK,
-            "shr.u32": lambda a, b: a >> b,
-            "and.b32": lambda a, b: a & b,
-            "mad.lo.u32": lambda a, b, c: a * b + c & MASK,
-            "lop3.b32": lambda a, b, c, table: (a & b) | c if table == 0xEA else pytest.fail("another table"),
-        }[opcode](*numbers)
-    return found
 
 
 def weights(codes: torch.Tensor) -> NVFP4Tensor:
@@ -74,7 +35,7 @@ def test_every_code_is_decoded_in_every_place(kind):
         for number, word in enumerate(row):
             for half, name in enumerate(("LOW", "HIGH")):
                 ptx = getattr(decode, f"_{name}_{kind.upper()}").value
-                first, second = fields(ptx, word & MASK)
+                first, second = multiplied(ptx, {"$2": word & MASK}).values()
                 bits = (first & 0xFFFF, first >> 16, second & 0xFFFF, second >> 16)
                 start = 64 * half + 4 * number
                 found = [float_of(one, mantissa) * scale for one in bits]

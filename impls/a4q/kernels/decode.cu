@@ -27,19 +27,10 @@
 // and g + 8 of each tile of dims; a word's even and odd codes are the columns as they are for K.
 //
 // Which token a row of S^T stands for is free, too, as long as V's columns agree: see `token_of_row`.
-#include "fp4.cuh"
-#include "load.cuh"
+#include "attend.cuh"
 #include "mma.cuh"
-#include "round.cuh"
 
-using fp4::u32;
-using load::u8;
-using i64 = long long;
-
-// Given: HEAD_DIM, V_HEAD_DIM, GROUP, CAUSAL, WINDOWED, PAGE_SIZE (0: a dense cache), RAGGED, V_ALONG_TOKENS, Q_TYPE and K_TYPE
-// (Float16, Bfloat16), Q_NVFP4, OUT_TYPE (float, or unsigned short and OUT_FORMAT), ALIGNMENT of each packed tensor,
-// K_CODES_TOKEN, K_SCALES_TOKEN, V_CODES_LINE, V_SCALES_LINE (bytes from line to line, or 0 where the argument counts), KEY_TILES, WARPS,
-// BLOCKS_PER_SM, SPLIT.
+// Given: what attend.cuh is, and KEY_TILES, WARPS, BLOCKS_PER_SM.
 constexpr int ROWS = 8;
 constexpr int KEYS = 16 * KEY_TILES;
 constexpr int PARTS = HEAD_DIM > 256 || V_HEAD_DIM > 256 ? 2 : 1;
@@ -60,59 +51,10 @@ constexpr int LANE_TOKENS = 4 * KEY_TILES;  // of a step, where V runs along tok
 
 static_assert(K_DIM % 64 == 0 && V_DIM % 64 == 0, "a warp's head dims are whole chunks");
 
-using Q = fp4::Q_TYPE;
-using K = fp4::K_TYPE;
-using V = fp4::Float16;
-constexpr float P_BIAS = 15.f;  // the largest of P is 2^15: float16 keeps all of its 11 bits down to 2^-29 of it
-constexpr float NO_KEY = __builtin_bit_cast(float, 0xFF800000u);
-constexpr float LN_2 = 0.6931471805599453f;
-constexpr u32 ALL = 0xFFFFFFFF;
-
-__device__ __forceinline__ float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // The token, of those of a step, that row r of tile `tile` of S^T stands for: lanes of one t then load neighbours of V.
 __device__ __forceinline__ constexpr int token_of_row(int tile, int r) {
   const int pair = (r & 7) / 2, second = r & 1, upper = r / 8;
   return V_ALONG_TOKENS ? LANE_TOKENS * pair + 4 * tile + 2 * second + upper : 16 * tile + 8 * upper + 4 * second + pair;
-}
-
-// A tensor of packed bytes of one head: where a lane's part of its lines begins.
-struct Lines {
-  const u8* base;
-  i64 page_stride, line_stride;
-};
-
-// The K and V of one head of a sequence, and where its tokens are: in the pages of its block table, or in one.
-struct Cache {
-  Lines k, k_scales, v, v_scales;
-  const int* table;
-  i64 table_stride;
-  int first, last;  // tokens that any row sees
-
-  // Unsigned, which divides and widens in fewer instructions.
-  __device__ __forceinline__ u32 page(u32 token) const {
-    if constexpr (PAGE_SIZE == 0) return 0;
-    return table[token / (PAGE_SIZE ? PAGE_SIZE : 1) * table_stride];
-  }
-  static __device__ __forceinline__ u32 slot(u32 token) { return PAGE_SIZE ? token % (PAGE_SIZE ? PAGE_SIZE : 1) : token; }
-};
-
-// The line of token `start` + `lane` + `number`. `lane` is the lane's own, `number` is known when compiling.
-//
-// In whole steps (not MASKED) it is looked up with `start`, the beginning of tokens that share a page, and is a constant from
-// there. Elsewhere each token is looked up, and those that no row sees are read as their nearest neighbour that one does.
-template <bool MASKED>
-__device__ __forceinline__ const u8* line(const Cache& cache, const Lines& lines, int start, int lane, int number) {
-  if constexpr (MASKED) {
-    const int token = max(min(start + lane + number, cache.last), cache.first);
-    return lines.base + cache.page(token) * lines.page_stride + Cache::slot(token) * lines.line_stride;
-  }
-  return lines.base + cache.page(start) * lines.page_stride + (Cache::slot(start) + lane) * lines.line_stride +
-         number * lines.line_stride;
 }
 
 // What comes from memory for a step.
@@ -127,13 +69,6 @@ struct Step {
   u32 v_scales[KEY_TILES][4][V_CHUNKS];
 #endif
 };
-
-template <int BYTES, int ALIGNMENT>
-__device__ __forceinline__ u32 load_scales(const u8* from) {
-  u32 word[1];
-  load::bytes<BYTES, ALIGNMENT>(word, from);
-  return word[0];
-}
 
 // Tokens of a step that share a page: pages have whole blocks of 16.
 constexpr int TOGETHER = PAGE_SIZE % KEYS == 0 ? KEYS : 16;
@@ -419,28 +354,12 @@ __device__ __forceinline__ void walk(Sums& sums, const Fragments& q, const float
   }
 }
 
-template <typename T>
-__device__ __forceinline__ void store(T* to, float value) { *to = value; }
-template <>
-__device__ __forceinline__ void store<unsigned short>(unsigned short* to, float value) {
-  *to = (unsigned short)fp4::OUT_FORMAT::round(value, 0.f);
-}
-
 // What a block works on.
 struct Work {
   int row_tile, head, batch, tokens, stop;
 };
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_decode(
-    const unsigned short* q, const u8* k_codes, const u8* k_scales, const float* k_global, const u8* v_codes,
-    const u8* v_scales, const float* v_global, OUT_TYPE* out, float* lse, const int* kv_lens, const int* block_table,
-    float scale_log2, i64 q_batch_stride, i64 q_head_stride, i64 q_row_stride, i64 k_codes_page_stride, i64 k_codes_head_stride,
-    i64 k_codes_token_stride, i64 k_scales_page_stride, i64 k_scales_head_stride, i64 k_scales_token_stride,
-    i64 v_codes_page_stride, i64 v_codes_head_stride, i64 v_codes_line_stride, i64 v_scales_page_stride,
-    i64 v_scales_head_stride, i64 v_scales_line_stride, i64 out_split_stride, i64 out_batch_stride, i64 out_head_stride,
-    i64 out_row_stride, i64 lse_split_stride, i64 lse_batch_stride, i64 lse_head_stride, i64 lse_row_stride,
-    i64 kv_lens_batch_stride, i64 block_table_batch_stride, i64 block_table_page_stride, int kv_heads, int q_len, int kv_len,
-    int window, int splits) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_decode(PARAMETERS) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int g = lane / 4, t = lane % 4;
   const int team = warp / PARTS, part = warp % PARTS;
@@ -462,21 +381,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_deco
   const Lines v{v_codes + own * v_codes_page_stride + head * v_codes_head_stride + v_part, v_codes_page_stride, v_line};
   const Lines vs{v_scales + own * v_scales_page_stride + head * v_scales_head_stride + vs_part, v_scales_page_stride, vs_line};
 
-  // Keys that any row of the tile sees: begin <= key < end. Keys that all see, without a window: those before all_to.
-  const int first_query = row_tile * ROWS / GROUP, last_query = (min((row_tile + 1) * ROWS, q_len * GROUP) - 1) / GROUP;
-  const int shift = tokens - q_len;
-  const int end = CAUSAL ? max(last_query + shift + 1, 0) : tokens;
-  const int all_to = CAUSAL ? first_query + shift + 1 : tokens;
-  const int begin = WINDOWED ? max(all_to - window, 0) : 0;
+  const Range keys = range_of<ROWS>(row_tile, tokens, q_len, window);
   Cache cache{k, ks, v, vs, PAGE_SIZE ? block_table + batch * block_table_batch_stride : nullptr, block_table_page_stride,
-              begin, tokens - 1};
+              keys.begin, tokens - 1};
 
   // The teams of a split take its steps in turns: together they read one run of memory. The first K is under way while Q is
   // read.
-  const int first_step = begin / KEYS, last_step = (end + KEYS - 1) / KEYS;
+  const int first_step = keys.begin / KEYS, last_step = (keys.end + KEYS - 1) / KEYS;
   const int each = (last_step - first_step + splits * TEAMS - 1) / (splits * TEAMS) * TEAMS;
   const int start = first_step + blockIdx.y * each, stop = min(start + each, last_step);
-  const int whole = WINDOWED ? stop : min(stop, all_to / KEYS);  // steps before it are whole, without a window
+  const int whole = WINDOWED ? stop : min(stop, keys.all_to / KEYS);  // steps before it are whole, without a window
   int number = start + team;
   Step step;
   if (number < whole) load_k<WINDOWED>(step, cache, number * KEYS, g);
@@ -534,7 +448,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_deco
   __syncthreads();
   float score_scale[2];
   #pragma unroll
-  for (int i = 0; i < 2; i++) score_scale[i] = scale_log2 * *k_global * K::UNIT * factors[2 * t + i];
+  for (int i = 0; i < 2; i++) score_scale[i] = score_scale_of(scale_log2, *k_global, factors[2 * t + i]);
 
   if (number < whole) load_v<WINDOWED>(step, cache, number * KEYS, t);
 
@@ -592,7 +506,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_deco
     const float reciprocal = empty ? 0.f : __frcp_rn(row_total);
     const int row = work.row_tile * ROWS + i;
     const i64 split = blockIdx.y, batch = work.batch, q_head = work.head * GROUP + row % GROUP, query = row / GROUP;
-    OUT_TYPE* to = out + split * out_split_stride + batch * out_batch_stride + q_head * out_head_stride + query * out_row_stride;
+    OUT_TYPE* to = out + split * out_split_stride + batch * out_batch_stride + q_head * out_head_stride +
+                   query * out_row_stride;
     for (int dim = lane; dim < V_HEAD_DIM; dim += 32) {
       float sum = 0.f;
       #pragma unroll
