@@ -1,7 +1,7 @@
 """A CUDA source with all it includes, in memory: what is compiled is what is hashed, and no path of this host gets into it.
 
 A name in an #include is looked for in the folder of the file that has it, then from the root of this tree
-(impls/a4q/kernels/fp4.cuh), then among CUDA's headers. What is found nowhere is left to the preprocessor: it may stand behind
+(impls/cuda/kernels/fp4.cuh), then among CUDA's headers. What is found nowhere is left to the preprocessor: it may stand behind
 an #if that does not hold.
 """
 

@@ -106,9 +106,10 @@ class ConversionKernels:
         """In order. None where there is nothing to convert."""
         if 0 in self.shape:
             return
+        early = e4m3 and tiles.overlapping and arch.is_gpu and arch.compute_capability >= (9, 0)
         numbers = {**view.strides, "peaks_page_stride": 0 if paged else view.heads, "heads": view.heads}
         if e4m3:
-            self.works.append(_peaks(view, numbers, tiles.peaks, arch))
+            self.works.append(_peaks(view, numbers, tiles.peaks, early, arch))
         types = {"codes": "*u8", "scales": "*u8", "global_scale": "*fp32", "out": POINTERS[dtype]}
         types |= {"peaks": "*i32"} if e4m3 else {}
         shape = _columns(view, tiles.columns) if view.along_tokens else _rows(view, tiles.rows, e4m3)
@@ -124,11 +125,13 @@ class ConversionKernels:
                     "ALIGNED": view.codes_aligned,
                     "HAS_E4M3": arch.is_gpu and arch.compute_capability >= (8, 9),
                     "LANES": shape.lanes,
+                    "EARLY": early,
                     **shape.constants,
                 },
                 divisors={"codes": view.codes_aligned, "out": 16},
                 num_warps=shape.lanes // 32,
                 arch=arch,
+                overlaps=early,
             )
         )
 
@@ -163,7 +166,7 @@ def _columns(view: View, tile: ColumnsTile) -> _Shape:
     )
 
 
-def _peaks(view: View, numbers: Mapping[str, int], tile: PeaksTile, arch: Arch) -> Work:
+def _peaks(view: View, numbers: Mapping[str, int], tile: PeaksTile, followed_early: bool, arch: Arch) -> Work:
     count = view.lines * view.per_line
     chunks = -(-count // tile.count)
     in_words = view.scales_packed and view.scales_aligned == 16 and count % 4 == 0
@@ -176,7 +179,13 @@ def _peaks(view: View, numbers: Mapping[str, int], tile: PeaksTile, arch: Arch) 
             "lines": view.lines,
             "chunks": chunks,
         },
-        constants={"PER_LINE": view.per_line, "PACKED": view.scales_packed, "IN_WORDS": in_words, "COUNT": tile.count},
+        constants={
+            "PER_LINE": view.per_line,
+            "PACKED": view.scales_packed,
+            "IN_WORDS": in_words,
+            "COUNT": tile.count,
+            "FOLLOWED_EARLY": followed_early,
+        },
         divisors={
             **dict.fromkeys(("scales", "scales_page_stride", "scales_head_stride"), 16),
             "lines": math.gcd(view.lines, 16),
@@ -202,6 +211,8 @@ class Work:
     divisors: Mapping[str, int]
     num_warps: int
     arch: Arch
+    overlaps: bool = False
+    """Launched while the kernel before it still runs, for which it waits itself."""
 
     def step(self, tensors: Mapping[str, torch.Tensor]) -> Step:
         given = {"peaks": None, **{name: tensors[name] for name in self.types}}
@@ -218,7 +229,7 @@ class Work:
     def launch(self) -> Launch:
         """With null pointers for its tensors."""
         values = {**dict.fromkeys(self.types), **self.numbers}
-        return launch_of(self.compiled, Step(None, (self.programs, 1, 1), values, self.constants))
+        return launch_of(self.compiled, Step(None, (self.programs, 1, 1), values, self.constants, self.overlaps))
 
     @cached_property
     def places(self) -> list[tuple[int, str]]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from impls.triton.dequantize import INTERPRETED, UNIT, e4m3, rounded
 from impls.triton.rounding import round_to_e4m3
@@ -230,7 +231,7 @@ def _store_words(out, words, mask, STREAMING: tl.constexpr):
 
 
 @triton.jit
-def _factor_after_loads(global_scale, peaks, peak, FOLDED: tl.constexpr):
+def _factor_after_loads(global_scale, peaks, peak, FOLDED: tl.constexpr, EARLY: tl.constexpr):
     """What decoded values are multiplied by: the global scale where it is FOLDED in, 1 / unit for E4M3, else 1.
 
     It is loaded behind a barrier, which no load crosses: what needs it, ptxas cannot put before the last of the other loads,
@@ -238,6 +239,8 @@ def _factor_after_loads(global_scale, peaks, peak, FOLDED: tl.constexpr):
     """
     if not _INTERPRETED:
         tl.debug_barrier()
+    if EARLY:
+        gdc_wait()
     factor = 1.0
     if FOLDED:
         factor = tl.load(global_scale)
@@ -271,6 +274,7 @@ def convert_rows(
     LANES: tl.constexpr,  # threads
     UNROLL: tl.constexpr,
     STREAMING: tl.constexpr,  # stored values are the first to leave the cache
+    EARLY: tl.constexpr,  # launched while `find_peaks` still runs, and waits for it itself
 ):
     """Each thread UNROLL times 16 bytes of values: 8 elements of 2 bytes, or 16 of 1.  grid = (pages * heads * chunks)"""
     plane = tl.program_id(0) // chunks
@@ -296,7 +300,7 @@ def convert_rows(
         low = _load_word(codes, in_line, exists, ALIGNED)
     else:
         low, high = _load_block(codes, in_line, exists, ALIGNED)
-    factor = _factor_after_loads(global_scale, peaks, page * peaks_page_stride + head, FOLDED)
+    factor = _factor_after_loads(global_scale, peaks, page * peaks_page_stride + head, FOLDED, EARLY)
     if _INTERPRETED and SIZE == 8:
         values = _as_stored(_decoded(low, scale, factor), DTYPE)
         tl.store(out + number[:, :, None] * 8 + tl.arange(0, 8), values, mask=exists[:, :, None])
@@ -372,6 +376,7 @@ def convert_columns(
     LANES: tl.constexpr,  # threads
     ACROSS: tl.constexpr,  # how many of them lie side by side along the head dims
     STREAMING: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """A block of 16 tokens of 8 head dims by each thread.  grid = (pages * heads * chunks), chunks of head dims fastest
 
@@ -395,7 +400,7 @@ def convert_columns(
         low, high = _load_block(codes + i * codes_line_stride, block, exists, ALIGNED)
         scale = tl.load(scales + i * scales_line_stride + block, mask=exists, other=0)
         loaded = loaded + ((low, high, scale),)  # noqa: RUF005 - Triton unpacks nothing
-    factor = _factor_after_loads(global_scale, peaks, page * peaks_page_stride + head, FOLDED)
+    factor = _factor_after_loads(global_scale, peaks, page * peaks_page_stride + head, FOLDED, EARLY)
     if _INTERPRETED:
         for i in tl.static_range(8):
             low, high, scale = loaded[i]
@@ -425,12 +430,15 @@ def find_peaks(
     PACKED: tl.constexpr,  # lines lie one behind the other
     IN_WORDS: tl.constexpr,  # PACKED, and a head's scales are whole words of 4 bytes at addresses that 16 divides
     COUNT: tl.constexpr,
+    FOLLOWED_EARLY: tl.constexpr,  # what reads the peaks is launched now, and waits for them
 ):
     """Raise the peak of one page's head to the largest of COUNT of its scale bytes, NaN and signs left out.
 
     E4M3 is ordered as its bytes are. To each 1 is added, modulo 128, so that NaN comes below all others; of words of four
     bytes, the largest word has the largest first byte, and shifted to the left, the others.  grid = (pages * heads * chunks)
     """
+    if FOLLOWED_EARLY:
+        gdc_launch_dependents()
     plane = tl.program_id(0) // chunks
     page = (plane // heads).to(tl.int64)
     head = (plane % heads).to(tl.int64)

@@ -49,12 +49,15 @@ class ConversionTiles:
     rows: RowsTile
     columns: ColumnsTile
     peaks: PeaksTile
+    overlapping: bool
+    """To E4M3 is converted by a kernel that starts before the peaks are found, and loads what it can (sm_90 and newer)."""
 
 
 CONVERSION = ConversionTiles(
     RowsTile(lanes=128, unroll=8, streaming=False),
     ColumnsTile(lanes=128, across=8, streaming=False),
     PeaksTile(num_warps=4, count=16384),
+    overlapping=False,
 )
 
 # {widest padded head dim: tile}. Not measured: chosen so that two stages in flight on each SM cover the memory's latency.

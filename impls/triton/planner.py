@@ -108,7 +108,7 @@ _FEW_ROWS = {
     64: Tile(8, 64, 1, 3, blocks_per_sm=12, max_registers=168, keys_first=True),
     128: Tile(8, 32, 1, 3, blocks_per_sm=12, max_registers=168, keys_first=True),
     256: Tile(8, 32, 1, 3, blocks_per_sm=8, keys_first=True, by_word=True),
-    512: Tile(8, 32, 2, 2, blocks_per_sm=4, keys_first=True, by_word=True),
+    512: Tile(8, 32, 2, 3, blocks_per_sm=4, keys_first=True, by_word=True),
 }
 _SIXTEEN_ROWS = {  # twice the sums: wide heads need more warps to hold them
     64: Tile(16, 64, 1, 3, blocks_per_sm=8, keys_first=True),

@@ -14,8 +14,20 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from impls.triton.dequantize import INTERPRETED, UNIT, dequantize, rounded
-from impls.triton.kernels import LN_2, P_BIAS, _key_range, _lines_of_tokens, _load_columns, _load_rows, _locate
+from impls.triton.dequantize import INTERPRETED, UNIT, dequantize
+from impls.triton.kernels import (
+    LN_2,
+    P_BIAS,
+    _hide,
+    _key_range,
+    _lines_of_tokens,
+    _load_columns,
+    _load_rows,
+    _locate,
+    _numerators,
+    _row_tile,
+    _store_rows,
+)
 from impls.triton.quantize_kernels import as_float
 from impls.triton.rounding import default_global_scale, magnitude_bits, round_blocks
 
@@ -119,23 +131,9 @@ def attend(
     D: tl.constexpr,  # HEAD_DIM and V_HEAD_DIM, padded to powers of two
     DV: tl.constexpr,
 ):
-    row_tiles = tl.cdiv(q_len * GROUP, BLOCK_M)
-    kv_head = tl.program_id(0) // row_tiles % kv_heads
-    batch = tl.program_id(0) // row_tiles // kv_heads
-    split = tl.program_id(1)
-    row_tile = (
-        row_tiles - 1 - tl.program_id(0) % row_tiles
-    )  # under a causal mask the last tiles have most keys: start them first
-
-    tokens = kv_len
-    if kv_lens is not None:
-        tokens = tl.minimum(tl.maximum(tl.load(kv_lens + batch.to(tl.int64) * kv_lens_batch_stride), 0), kv_len)
-
-    rows = row_tile * BLOCK_M + tl.arange(0, BLOCK_M)  # [M]
-    row_exists = rows < q_len * GROUP
-    query = rows // GROUP
-    head = kv_head * GROUP + rows % GROUP
-
+    batch, kv_head, split, _, row_tile, tokens, row_exists, query, head = _row_tile(
+        kv_lens, kv_lens_batch_stride, kv_heads, q_len, kv_len, GROUP, BLOCK_M
+    )
     first, last, begin, end, _, start, stop = _key_range(
         row_tile, query, tokens, q_len, window, split, splits, GROUP, CAUSAL, WINDOWED, BLOCK_M, BLOCK_N
     )
@@ -170,17 +168,8 @@ def attend(
             k_scales + page * k_scales_page_stride + slot * k_scales_token_stride, needed, True, HEAD_DIM // 16, D // 16
         )
         s = _product(q_codes, q_scales, k_tile, k_scale) * scale  # [M, N]
-        visible = needed[None, :] & (keys[None, :] <= last[:, None])
-        if WINDOWED:
-            visible = visible & (keys[None, :] >= first[:, None])
-        s = tl.where(visible, s, _NO_KEY)
-
-        new_top = tl.maximum(top, tl.max(s, 1))
-        shift = tl.where(new_top == _NO_KEY, 0.0, new_top)  # a row that has seen no key yet: exp2(-inf - 0), not -inf + inf
-        p = tl.exp2(s - (shift - P_BIAS)[:, None])
-        keep = tl.exp2(top - shift)
-        total = total * keep + tl.sum(p, 1)
-        top = new_top
+        s = _hide(s, keys, needed, first, last, WINDOWED, False)
+        p, keep, top, total = _numerators(s, top, total, False)
 
         if V_ALONG_TOKENS:
             codes, byte_needed, scales, block_needed = _lines_of_tokens(
@@ -222,10 +211,4 @@ def attend(
     split_64 = split.to(tl.int64)
     lse_rows = split_64 * lse_split_stride + batch_64 * lse_batch_stride + head_64 * lse_head_stride + query_64 * lse_row_stride
     out_rows = split_64 * out_split_stride + batch_64 * out_batch_stride + head_64 * out_head_stride + query_64 * out_row_stride
-    tl.store(lse + lse_rows, row_lse, mask=row_exists)
-    v_dim = tl.arange(0, DV)
-    tl.store(
-        out + out_rows[:, None] + v_dim[None, :],
-        rounded(result, out.dtype.element_ty),
-        mask=row_exists[:, None] & (v_dim < V_HEAD_DIM)[None, :],
-    )
+    _store_rows(out, out_rows, lse, lse_rows, result, row_lse, row_exists, 0, V_HEAD_DIM, DV)

@@ -1,8 +1,8 @@
 """How `w4a16-cuda` cuts its work: plain arithmetic, no torch, no compiler.
 
 Blocks share nothing, so their number is that of groups of lines; the sum over K is split among a block's warps. All blocks
-should reside at once and keep as many bytes on their way as DRAM wants: some 25 KB an SM of an H200, of which a warp of two
-groups and two stages has 4.5 KB.
+should reside at once, evenly over the SMs, and keep as many bytes on their way as DRAM wants: more than 40 KB an SM of an H200,
+of which a warp of one group and two stages has 2.3 KB.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ from dataclasses import dataclass
 
 from impls.planning import SMS
 from impls.weights.contract import Projection
+from impls.weights.planner import TILE
 
 ROWS = 8
 """Rows of x, the columns of mma.sync."""
-MOST_WARPS = 16
+WARPS_PER_SM = 28
+"""At most: threads then have 72 registers, which one group of lines and two stages need."""
+MOST_WARPS = 14
+"""Of a block: where it is alone on its SM, x that is loaded element by element takes twice the registers."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +29,12 @@ class Cut:
     """They share the sum over K."""
     stages: int
     """Tiles of 128 elements of K that a warp has on their way."""
-    warps_per_sm: int = 16
-    """That an SM is to hold, by registers: 16 have 128 each."""
+    blocks_per_sm: int
+    """That are to reside: so many registers may a thread have."""
 
     @property
     def lines(self) -> int:
         return 16 * self.groups
-
-    @property
-    def blocks_per_sm(self) -> int:
-        return max(1, self.warps_per_sm // self.warps)
 
 
 def why_not(problem: Projection) -> str | None:
@@ -45,10 +45,10 @@ def why_not(problem: Projection) -> str | None:
 
 
 def cut_for(problem: Projection) -> Cut:
-    """Two groups of lines a block where that gives half of the SMs one; as many warps as reside at once, 2 to 16."""
-    groups = 2 if problem.outputs > 16 * SMS else 1
-    blocks = -(-problem.outputs // (16 * groups))
-    warps = MOST_WARPS
-    while warps > 2 and blocks * warps > 16 * SMS:
-        warps //= 2
-    return Cut(groups, warps, stages=2)
+    """A block for each group of lines; all reside at once, with as many warps as registers allow.
+
+    Where K ends within a tile, x is loaded element by element, whose addresses take the registers of a stage.
+    """
+    blocks_per_sm = -(-problem.outputs // (16 * SMS))
+    warps = max(1, min(MOST_WARPS, WARPS_PER_SM // blocks_per_sm))
+    return Cut(groups=1, warps=warps, stages=1 if problem.inputs % TILE else 2, blocks_per_sm=min(blocks_per_sm, WARPS_PER_SM))

@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -43,10 +44,11 @@ ELEMENTS, HEADS = 2**28, 64
 """Of K, and of V: far more than the L2 holds."""
 TILES = {
     "as set": CONVERSION,
-    "streaming": ConversionTiles(RowsTile(128, 8, True), ColumnsTile(128, 8, True), CONVERSION.peaks),
-    "shorter": ConversionTiles(RowsTile(128, 4, False), ColumnsTile(128, 16, False), CONVERSION.peaks),
-    "shorter, streaming": ConversionTiles(RowsTile(128, 4, True), ColumnsTile(128, 16, True), CONVERSION.peaks),
-    "longer": ConversionTiles(RowsTile(256, 8, False), ColumnsTile(256, 8, False), CONVERSION.peaks),
+    "streaming": replace(CONVERSION, rows=RowsTile(128, 8, True), columns=ColumnsTile(128, 8, True)),
+    "shorter": replace(CONVERSION, rows=RowsTile(128, 4, False), columns=ColumnsTile(128, 16, False)),
+    "shorter, streaming": replace(CONVERSION, rows=RowsTile(128, 4, True), columns=ColumnsTile(128, 16, True)),
+    "longer": replace(CONVERSION, rows=RowsTile(256, 8, False), columns=ColumnsTile(256, 8, False)),
+    "overlapping": replace(CONVERSION, overlapping=True),
 }
 WITH_EACH_TILE = ("16-bit-80-axis-1", "16-bit-80-axis-2", "e4m3-80-axis-1", "e4m3-80-axis-2")
 

@@ -61,8 +61,8 @@ def test_many_rows_are_multiplied_by_converted_weights():
 def test_a_cut_covers_all_lines_and_resides_at_once(problem):
     cut = cut_for(problem)
     blocks = -(-problem.outputs // cut.lines)
-    assert cut.warps in (2, 4, 8, 16) and cut.warps * cut.blocks_per_sm <= cut.warps_per_sm
-    assert blocks * cut.warps <= 16 * SMS or cut.warps == 2
+    assert 1 <= cut.warps <= 14 and cut.warps * cut.blocks_per_sm <= 28
+    assert blocks <= cut.blocks_per_sm * SMS or cut.warps == 1
 
 
 def test_what_offsets_cannot_reach_is_refused():

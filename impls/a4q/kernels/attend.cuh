@@ -4,9 +4,9 @@
 // (Float16, Bfloat16), Q_NVFP4, OUT_TYPE (float, or unsigned short and OUT_FORMAT), ALIGNMENT of each packed tensor,
 // K_CODES_TOKEN, K_SCALES_TOKEN, V_CODES_LINE, V_SCALES_LINE (bytes from line to line, or 0 where the argument counts), SPLIT.
 #pragma once
-#include "fp4.cuh"
-#include "load.cuh"
 #include "round.cuh"
+#include "impls/cuda/kernels/fp4.cuh"
+#include "impls/cuda/kernels/load.cuh"
 
 using fp4::u32;
 using load::u8;

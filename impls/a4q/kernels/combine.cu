@@ -3,7 +3,7 @@
 // A block has one row and 32 of its head dims, a lane each. Its warps share the splits, each with a sum relative to the largest
 // lse that it has seen, so that lse and out are loaded together and waited for once; then the warps' sums are joined the same way.
 // Launched while the last splits are still computed, where the GPU can; it waits for them itself.
-#include "fp4.cuh"
+#include "impls/cuda/kernels/fp4.cuh"
 
 using i64 = long long;
 

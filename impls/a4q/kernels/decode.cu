@@ -28,7 +28,7 @@
 //
 // Which token a row of S^T stands for is free, too, as long as V's columns agree: see `token_of_row`.
 #include "attend.cuh"
-#include "mma.cuh"
+#include "impls/cuda/kernels/mma.cuh"
 
 // Given: what attend.cuh is, and KEY_TILES, WARPS, BLOCKS_PER_SM.
 constexpr int ROWS = 8;

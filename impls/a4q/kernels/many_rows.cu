@@ -20,8 +20,8 @@
 // 8 codes of a word leave the decoder as (0, 2, 4, 6, 1, 3, 5, 7), and stay so: Q's head dims are put into the same order, V's
 // are put right when the output is stored. Tokens, where V runs along them, are put right at once, for P has them in order.
 #include "attend.cuh"
-#include "barrier.cuh"
-#include "wgmma.cuh"
+#include "impls/cuda/kernels/barrier.cuh"
+#include "impls/cuda/kernels/wgmma.cuh"
 
 // Given: what attend.cuh is, and ROW_GROUPS, KEYS, STAGES, PRODUCERS, BLOCKS_PER_SM, Q_ALIGNMENT.
 constexpr int PARTS = HEAD_DIM > 256 || V_HEAD_DIM > 256 ? 2 : 1;

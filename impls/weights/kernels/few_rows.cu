@@ -8,8 +8,8 @@
 // Lane 4 g + t loads words 4t .. 4t + 3 of a tile (see `impls/weights/decode.py`) of lines g and g + 8: elements 16t .. 16t + 15
 // of either half, which have one scale. It multiplies them by the same elements of row g of x: a sum may run in any order that
 // both operands have. STAGES tiles of a warp are on their way at once, and lanes exchange nothing.
-#include "impls/a4q/kernels/load.cuh"
-#include "impls/a4q/kernels/mma.cuh"
+#include "impls/cuda/kernels/load.cuh"
+#include "impls/cuda/kernels/mma.cuh"
 
 using fp4::u32;
 using load::u8;
@@ -48,29 +48,40 @@ __device__ __forceinline__ u32 scale_pair(const u32 (&scales)[2], int t) {
   }
 }
 
-// What comes from memory for a tile.
+// Weights of a tile.
 struct Step {
   u32 codes[GROUPS][2][4];   // of lines g and g + 8 of each group
   u32 scales[GROUPS][2][2];  // all 8 of the tile
-  u32 x[2][8];               // of either half
 };
 
 // Where a lane loads the next tile of its warp.
 struct Next {
   const u8 *codes, *scales;  // of its first line
-  const u16* x;              // of its row of x; where there is none, of the last one: its column is computed, and not stored
   int tile;
 
-  __device__ __forceinline__ void load(Step& step, const int (&lines)[2 * GROUPS], int n, int k, int tiles, int t) {
+  __device__ __forceinline__ void load(Step& step, const int (&lines)[2 * GROUPS], int n) {
     #pragma unroll
     for (int i = 0; i < 2 * GROUPS; i++) {
       load::bytes<16, 16>(step.codes[i / 2][i % 2], codes + lines[i] * 64);
       load::bytes<8, 8>(step.scales[i / 2][i % 2], scales + lines[i] * 8);
     }
+    tile++;
+    codes += (i64)n * 64;
+    scales += (i64)n * 8;
+  }
+};
+
+// What a lane multiplies a tile by: of either half, elements 16t .. 16t + 15 of its row of x, which begins at `row`. They are
+// loaded when they are needed, by all blocks the same and so out of the L1, and take no registers from weights on their way.
+struct X {
+  u32 half[2][8];
+
+  __device__ __forceinline__ X(const u16* row, int tile, int tiles, int k, int t) {
+    const u16* x = row + (i64)tile * TILE + 16 * t;
     if (X_ALIGNED && !(RAGGED && tile == tiles - 1)) {
       #pragma unroll
       for (int i = 0; i < 4; i++) {
-        u32(&to)[8] = step.x[i / 2];
+        u32(&to)[8] = half[i / 2];
         const int at = i % 2 * 4;
         asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(to[at]), "=r"(to[at + 1]), "=r"(to[at + 2]), "=r"(to[at + 3])
@@ -82,17 +93,13 @@ struct Next {
       for (int i = 0; i < 16; i++) {
         const int at = i / 8 * (TILE / 2) + i % 8 * 2;
         const u32 low = at < left ? x[at] : 0, high = at + 1 < left ? x[at + 1] : 0;
-        step.x[i / 8][i % 8] = low | high << 16;
+        half[i / 8][i % 8] = low | high << 16;
       }
     }
-    tile++;
-    codes += (i64)n * 64;
-    scales += (i64)n * 8;
-    x += TILE;
   }
 };
 
-__device__ __forceinline__ void add_tile(float (&acc)[GROUPS][4], const Step& step, int t) {
+__device__ __forceinline__ void add_tile(float (&acc)[GROUPS][4], const Step& step, const X& x, int t) {
   #pragma unroll
   for (int group = 0; group < GROUPS; group++) {
     u32 scale[2][2];  // [line g or g + 8][half of the tile]
@@ -109,7 +116,7 @@ __device__ __forceinline__ void add_tile(float (&acc)[GROUPS][4], const Step& st
                           T::multiply(fields<1>(first), scale[0][0]), T::multiply(fields<1>(second), scale[1][0])};
       const u32 high[4] = {T::multiply(fields<2>(first), scale[0][1]), T::multiply(fields<2>(second), scale[1][1]),
                            T::multiply(fields<3>(first), scale[0][1]), T::multiply(fields<3>(second), scale[1][1])};
-      const u32 x_low[2] = {step.x[0][2 * w], step.x[0][2 * w + 1]}, x_high[2] = {step.x[1][2 * w], step.x[1][2 * w + 1]};
+      const u32 x_low[2] = {x.half[0][2 * w], x.half[0][2 * w + 1]}, x_high[2] = {x.half[1][2 * w], x.half[1][2 * w + 1]};
       mma::add_product<T>(acc[group], low, x_low);
       mma::add_product<T>(acc[group], high, x_high);
     }
@@ -128,13 +135,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) w4a16_fe
   int lines[2 * GROUPS];                       // of the lane, from `own` on
   #pragma unroll
   for (int i = 0; i < 2 * GROUPS; i++) lines[i] = RAGGED_LINES ? min(first_line + g + 8 * i, n - 1) - (int)own : 8 * i;
-  Next next{codes + ((i64)start * n + own) * 64 + 16 * t, scales + ((i64)start * n + own) * 8,
-            x + min(g, rows - 1) * x_row_stride + (i64)start * TILE + 16 * t, start};
+  const u16* row = x + min(g, rows - 1) * x_row_stride;  // beyond the last row, that one: its column is not stored
+  Next next{codes + ((i64)start * n + own) * 64 + 16 * t, scales + ((i64)start * n + own) * 8, start};
 
   Step ring[STAGES];
   #pragma unroll
   for (int stage = 0; stage < STAGES; stage++)
-    if (start + stage < stop) next.load(ring[stage], lines, n, k, tiles, t);
+    if (start + stage < stop) next.load(ring[stage], lines, n);
   const float scale = *global_scale * UNIT;
 
   float acc[GROUPS][4] = {};
@@ -142,8 +149,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) w4a16_fe
     #pragma unroll
     for (int stage = 0; stage < STAGES; stage++) {
       if (tile + stage >= stop) break;
-      add_tile(acc, ring[stage], t);
-      if (next.tile < stop) next.load(ring[stage], lines, n, k, tiles, t);
+      add_tile(acc, ring[stage], X(row, tile + stage, tiles, k, t), t);
+      if (next.tile < stop) next.load(ring[stage], lines, n);
     }
   }
 

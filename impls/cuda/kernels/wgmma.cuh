@@ -11,7 +11,7 @@
 //   along the sum     a line is a row (a column of the second operand) and has 64 terms; 16 terms further: 32 bytes
 //   across the sum    a line is a term and has 64 columns; 16 terms further: 2048 bytes; 64 columns further: `leading` bytes
 #pragma once
-#include "fp4.cuh"
+#include "impls/cuda/kernels/fp4.cuh"
 
 namespace wgmma {
 

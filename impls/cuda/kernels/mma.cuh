@@ -8,7 +8,7 @@
 //   a2  row g      columns 2t+8, 2t+9       b1  rows 2t+8, 2t+9
 //   a3  row g + 8  columns 2t+8, 2t+9           column g
 #pragma once
-#include "fp4.cuh"
+#include "impls/cuda/kernels/fp4.cuh"
 
 namespace mma {
 

@@ -1,6 +1,6 @@
 // Barriers in shared memory (mbarrier), between warps that produce and warps that consume; named by their addresses there.
 #pragma once
-#include "fp4.cuh"
+#include "impls/cuda/kernels/fp4.cuh"
 
 namespace barrier {
 
