@@ -16,9 +16,9 @@ from benchmarks.asv_names import TRACKS, Track, class_names, module_name, sample
 from benchmarks.cells import Workload, specs, workloads
 from benchmarks.here import place_here, this_run
 from benchmarks.journal import JournalWriter, read_journal
-from benchmarks.operations import all_names, names
-from benchmarks.records import FAILURES, PROTOCOL, TIMED, Cell, from_json, to_json
-from benchmarks.sweep import sweep
+from benchmarks.operations import all_names
+from benchmarks.records import COMPILED, FAILURES, PROTOCOL, TIMED, Cell, from_json, to_json
+from benchmarks.sweep import COMPILING, sweep
 
 SWEEP_TIMEOUT = 3600
 """Seconds asv gives a family's sweep; each cell has a limit of its own."""
@@ -33,7 +33,7 @@ def benchmark_classes(module: str) -> dict[str, type]:
         name: _benchmark_class(name, module, workload, impl)
         for workload in workloads().values()
         if module_name(workload) == family
-        for name, impl in class_names(workload, names(workload.operation)).items()
+        for name, impl in class_names(workload, workload.done_by(all_names())).items()
     }
 
 
@@ -41,7 +41,7 @@ def swept(module: str) -> Found:
     """Measure every cell of a family, exactly as `nvfp4bench run` does, into a journal that is then forgotten."""
     family = module.rpartition(".")[2]
     wanted = [spec for spec in specs({name: name for name in all_names()}) if module_name(spec.workload) == family]
-    place = place_here()
+    place = COMPILING if all(spec.suite == COMPILED for spec in wanted) else place_here()
     timed = any(spec.suite in TIMED for spec in wanted)
     with tempfile.TemporaryDirectory(prefix="nvfp4bench-") as folder:
         with JournalWriter(Path(folder), this_run("asv", place, timed=timed), resume=False) as journal:

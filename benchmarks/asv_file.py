@@ -24,7 +24,7 @@ from benchmarks.asv_names import TRACKS, Track, benchmark_name, class_names, sam
 from benchmarks.cells import Workload, workloads
 from benchmarks.commit import commit_seconds
 from benchmarks.journal import SUFFIX, Journal, environment_slug
-from benchmarks.operations import all_names, operation_of
+from benchmarks.operations import all_names
 from benchmarks.records import FAILURES, PROTOCOL, Cell
 from impls.errors import CommandError
 
@@ -76,8 +76,7 @@ def benchmark_list(impls: Iterable[str]) -> dict[str, Any]:
     impls = list(impls)
     found: dict[str, Any] = {}
     for workload in workloads().values():
-        able = [impl for impl in impls if operation_of(impl) == workload.operation]
-        for impl in class_names(workload, able).values():
+        for impl in class_names(workload, workload.done_by(impls)).values():
             for track in TRACKS[workload.suite]:
                 name = benchmark_name(workload, impl, track)
                 found[name] = {

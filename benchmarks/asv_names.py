@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from benchmarks.cells import Workload, workloads
-from benchmarks.operations import operation_of
-from benchmarks.records import TIMED, Cell
+from benchmarks.records import COMPILED, TIMED, Cell
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,19 @@ TRACKS = {
             ("lse_error", "absolute error"),
         )
     ),
+    COMPILED: tuple(
+        Track(name, unit, "track")
+        for name, unit in (
+            ("registers", "registers of a thread"),
+            ("spill_bytes", "bytes"),
+            ("local_bytes", "bytes"),
+            ("shared_bytes", "bytes"),
+            ("instructions", "instructions"),
+        )
+    ),
 }
+OF_ALL_KERNELS = {"spill_bytes": sum, "instructions": sum}
+"""What a call's kernels have together; of anything else it is the largest that counts."""
 
 
 def module_name(workload: Workload) -> str:
@@ -90,15 +101,18 @@ def told_apart(impls: Iterable[str]) -> tuple[list[str], list[str]]:
 
 def workloads_of(impl: str) -> list[Workload]:
     """Those that `impl` has cells of."""
-    return [workload for workload in workloads().values() if workload.operation == operation_of(impl)]
+    return [workload for workload in workloads().values() if workload.done_by([impl])]
 
 
 def samples(cell: Cell, track: Track) -> tuple[float, ...]:
-    """The samples of a series, seconds; of an error its one value to 5 digits, and none where that is infinite.
+    """The samples of a series, seconds; of an error its one value to 5 digits, and none where that is infinite; of a fact of
+    kernels that of the whole call.
 
     Empty also where the cell is not ok: asv's `publish` never returns from an Inf, and a failure is no number.
     """
     if track.kind == "time":
         return cell.series.get(track.name, ())
+    if cell.kernels:
+        return (float(OF_ALL_KERNELS.get(track.name, max)(getattr(kernel, track.name) for kernel in cell.kernels)),)
     value = getattr(cell.numerics, track.name, None)
     return () if value is None or not math.isfinite(value) else (float(f"{value:.4e}"),)

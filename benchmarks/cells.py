@@ -7,16 +7,17 @@ the history of a benchmark only while its parameters stay the same.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
 from benchmarks.layers import LayerProblem
-from benchmarks.operations import names, operation_of
+from benchmarks.operations import lists_no_kernels, names, operation_of
 from benchmarks.presets import PRESETS
-from benchmarks.records import SUITES, TIMED
+from benchmarks.records import COMPILED, SUITES, TIMED
+from impls.arch import ARCHES
 from impls.contract import Problem
 from impls.weights.contract import Projection
 
@@ -67,6 +68,11 @@ class Workload:
     def operation(self) -> str:
         """What its implementations do, see `benchmarks.operations`."""
         return self.suite if self.suite in ("projection", "layer") else "attention"
+
+    def done_by(self, impls: Iterable[str]) -> list[str]:
+        """Those of `impls` that have cells of it."""
+        able = [impl for impl in impls if operation_of(impl) == self.operation]
+        return [impl for impl in able if impl not in lists_no_kernels()] if self.suite == COMPILED else able
 
     def shortness(self, values: Sequence[int | str]) -> int:
         """Minus the context of a point that is timed on a GPU; else 0."""
@@ -214,8 +220,21 @@ def workloads() -> dict[str, Workload]:
         _preset_and_kv_len((1024, 8192)),
         q_len=None,
     )
+    compiled = [
+        Workload(
+            f"{COMPILED}-{kind}",
+            COMPILED,
+            f"What the kernels of a call of {kind} become on an architecture, compiled and not executed.",
+            (
+                Axis("arch", "", tuple(ARCHES), ("sm_90a", "sm_120a") if quick else ()),
+                Axis("head_dim", "d", HEAD_DIMS, (128,) if quick else ()),
+            ),
+            quick=quick,
+        )
+        for kind, quick in (("decode", True), ("extend", False), ("prefill", True))
+    ]
     attention = (numerics, host, *decode, *extend, prefill)
-    return {workload.name: workload for workload in (*attention, projection, layer, layer_prefill)}
+    return {workload.name: workload for workload in (*attention, projection, layer, layer_prefill, *compiled)}
 
 
 def _preset_and_kv_len(kv_lens: tuple[int, ...], *, quick: tuple[int, ...] = ()) -> tuple[Axis, Axis]:
@@ -239,9 +258,8 @@ def specs(impls: dict[str, str], suites: Sequence[str] = SUITES, pattern: str = 
     for workload in workloads().values():
         if workload.suite not in suites or (quick and not workload.quick):
             continue
-        for impl, source in impls.items():
-            if operation_of(impl) != workload.operation:
-                continue
+        for impl in workload.done_by(impls):
+            source = impls[impl]
             ranks = {True: 0, False: 0}
             for point in sorted(workload.points(quick=quick), key=workload.shortness):
                 first = workload.quick and all(value in axis.quick for axis, value in zip(workload.axes, point, strict=True))
@@ -267,7 +285,7 @@ def _examples(impls: dict[str, str], suites: Sequence[str]) -> str:
     """Ids of the workloads of `suites`, by the first of `impls` that does each."""
     ids = []
     for workload in workloads().values():
-        able = [impl for impl in impls if operation_of(impl) == workload.operation] or names(workload.operation)
+        able = workload.done_by(impls) or workload.done_by(names(workload.operation))
         if workload.suite in suites:
             ids.append(workload.cell_id(able[0], next(workload.points())))
     return ", ".join(ids)

@@ -99,6 +99,40 @@ def environment(*, cpu: bool = False) -> Environment:
     )
 
 
+def without_device() -> Environment:
+    """What compiles kernels here, for a run that executes none. Raises CommandError where torch or numpy is missing."""
+    found = compilers()
+    ptxas = [f"{found[name]} {told}" for name, told in (("triton_ptxas", "up to sm_90a"), ("triton_ptxas_sm_100", "beyond"))]
+    return Environment(
+        device="none: compiled, not executed",
+        arch="cpu",
+        platform="any",
+        python=platform.python_version(),
+        numpy=_required("numpy"),
+        torch=_required("torch"),
+        triton=found["triton"],
+        ptxas=", ".join(ptxas) if found["triton"] else None,
+        nvrtc=found["nvrtc"],
+    )
+
+
+def compilers() -> dict[str, str | None]:
+    """Releases of what compiles kernels here, None for what is not here."""
+    from impls.cuda import nvrtc
+
+    try:
+        nvrtc_release: str | None = nvrtc.find().release
+    except nvrtc.NoCompiler:
+        nvrtc_release = None
+    before, from_sm_100 = (triton_ptxas(blackwell=blackwell) for blackwell in (False, True))
+    return {
+        "nvrtc": nvrtc_release,
+        "triton": package_version("triton"),
+        "triton_ptxas": tool_version(before) if before else None,
+        "triton_ptxas_sm_100": tool_version(from_sm_100) if from_sm_100 else None,
+    }
+
+
 def machine_name(*, cpu: bool = False) -> str:
     """Folder name below results/: "nvidia-h200", "cpu-x86_64". Made of the model alone, so that updates keep its history.
 

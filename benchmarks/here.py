@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 from benchmarks.ceilings import measured_ceilings
 from benchmarks.commit import current_commit
-from benchmarks.environment import environment, gpu, machine_name
-from benchmarks.records import Run
+from benchmarks.environment import environment, gpu, machine_name, without_device
+from benchmarks.records import COMPILED, Run
 from benchmarks.source import source_hash
-from benchmarks.sweep import Place, import_path
+from benchmarks.sweep import COMPILING, Place, import_path
 
 
 def place_here(*, cpu: bool = False) -> Place:
@@ -22,19 +22,20 @@ def place_here(*, cpu: bool = False) -> Place:
 
 
 def this_run(command: str, place: Place, *, timed: bool, commit: str | None = None) -> Run:
-    """The run that starts now; where it is `timed`, on a GPU, the ceilings are measured first.
+    """The run that starts now; where it is `timed`, on a GPU, the ceilings are measured first. What is compiled alone is of a
+    virtual machine: equal sources and compilers give equal cells on any.
 
     Raises CommandError as `place_here` does, and where torch or numpy is missing, or the GPU cannot be timed.
     """
-    cpu = place.how == "cpu"
+    compiling, cpu = place == COMPILING, place.how == "cpu"
     with import_path() as path:
         ceilings = measured_ceilings(path) if timed and not cpu else {}
     return Run(
         command=command,
         commit=commit or current_commit(),
         source=source_hash(),
-        machine=machine_name(cpu=cpu),
+        machine=COMPILED if compiling else machine_name(cpu=cpu),
         started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        environment=environment(cpu=cpu),
+        environment=without_device() if compiling else environment(cpu=cpu),
         ceilings=ceilings,
     )

@@ -7,6 +7,7 @@ layer         an attention and a projection          layer/triton+w4a16/llama-3-
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import impls.registry
@@ -30,6 +31,12 @@ def names(operation: str) -> list[str]:
 def all_names() -> list[str]:
     """Of every operation."""
     return [name for operation in OPERATIONS for name in names(operation)]
+
+
+@cache
+def lists_no_kernels() -> frozenset[str]:
+    """The built-in implementations of attention whose kernels cannot be inspected: they have no static cells."""
+    return frozenset(name for name, one in impls.registry.built_in().items() if not one.lists_launches)
 
 
 def operation_of(name: str) -> str:

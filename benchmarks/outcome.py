@@ -19,6 +19,7 @@ MEASURED = (
     "clocks",
     "numerics",
     "launches",
+    "kernels",
     "cache_layout",
     "work",
     "plan",

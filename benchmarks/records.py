@@ -1,6 +1,6 @@
 """The records of a journal: one `Run`, then one `Cell` after the other. A cell's status decides which fields it has.
 
-    ok            samples or numerics (or both); no sentence
+    ok            samples, numerics (or both) or kernels; no sentence
     anything else a sentence that says why; never a number
 
 Records know how to become JSON and how to come back; a record that breaks a rule raises ValueError when it is made, so
@@ -25,7 +25,9 @@ Status = Literal["ok", "unsupported", "skipped", "oom", "timeout", "failed", "cr
 STATUSES = ("ok", "unsupported", "skipped", "oom", "timeout", "failed", "crashed")
 FAILURES = ("failed", "crashed", "timeout", "oom")
 """Statuses of cells that should have been measured and were not; "unsupported" and "skipped" say that none was to be had."""
-SUITES = ("latency", "projection", "layer", "numerics", "host")
+SUITES = ("latency", "projection", "layer", "numerics", "host", "static")
+COMPILED = "static"
+"""The suite of what is compiled and not executed, for any architecture on any machine."""
 TIMED = ("latency", "projection", "layer")
 """The suites that are a GPU's times."""
 WITH_LSE = ("latency", "numerics")
@@ -39,6 +41,7 @@ WORK = {
 }
 """{name: meaning} of the whole numbers in `Cell.work`."""
 HOW = re.compile(r"gpu|cpu|(emulated|static):sm_\d+[af]?")
+SHA_256 = re.compile(r"[0-9a-f]{64}")
 CELL_ID = re.compile(r"[A-Za-z0-9_.+:-]+(/[A-Za-z0-9_.+:-]+)+")
 
 
@@ -145,12 +148,43 @@ class LaunchRecord:
     """Whether it may start before the launch before it has ended."""
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[0-9a-f]{64}", self.cubin):
+        if not SHA_256.fullmatch(self.cubin):
             raise ValueError(f"launch {self.entry}: cubin {self.cubin!r:.80} is not a SHA-256.")
         for name in ("grid", "block", "cluster"):
             sizes = getattr(self, name)
             if len(sizes) != 3 or not all(isinstance(size, int) and size >= 1 for size in sizes):
                 raise ValueError(f"launch {self.entry}: {name} must be three whole numbers of at least 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRecord:
+    """What one kernel became on the architecture of its cell."""
+
+    entry: str
+    cubin: str
+    """SHA-256."""
+    registers: int
+    """Of a thread."""
+    spill_bytes: int
+    """Bytes of a thread that LDL and STL instructions move, each counted once."""
+    local_bytes: int
+    """Local memory of a thread."""
+    shared_bytes: int
+    """Of a block."""
+    threads: int
+    """Of a block."""
+    warps_per_sm: int
+    """That reside at a time, at most."""
+    instructions: int
+    """In its machine code."""
+
+    def __post_init__(self) -> None:
+        if not SHA_256.fullmatch(self.cubin):
+            raise ValueError(f"kernel {self.entry}: cubin {self.cubin!r:.80} is not a SHA-256.")
+        for spec in dataclasses.fields(self):
+            value = getattr(self, spec.name)
+            if not isinstance(value, str) and not (isinstance(value, int) and 0 <= value < 2**31):
+                raise ValueError(f"kernel {self.entry}: {spec.name} must be a whole number that is not negative.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +210,8 @@ class Cell:
     numerics: Numerics | None = None
     launches: tuple[LaunchRecord, ...] = ()
     """What a call launches, in order; empty for implementations made of torch calls."""
+    kernels: tuple[KernelRecord, ...] = ()
+    """What a call launches, each kernel once, in order, where it is compiled and not executed."""
     cache_layout: str | None = None
     """How K and V lie in memory, in words: "nvfp4", "bfloat16 dense", "nvfp4 in pages of 64, HND"."""
     work: Mapping[str, int] = field(default_factory=dict)
@@ -192,11 +228,15 @@ class Cell:
             raise ValueError(f"cell {self.id}: unknown status {self.status!r}.")
         if self.suite not in SUITES or not HOW.fullmatch(self.how):
             raise ValueError(f"cell {self.id}: suite {self.suite!r} or how {self.how!r} is not known.")
-        measured = bool(self.series) or self.numerics is not None
+        measured = bool(self.series) or self.numerics is not None or bool(self.kernels)
         if self.status == "ok" and (not measured or self.sentence is not None):
             raise ValueError(f"cell {self.id} is ok, so it needs a measurement and no sentence.")
         if self.status != "ok" and (measured or not self.sentence):
             raise ValueError(f"cell {self.id} is {self.status}, so it needs a sentence and no measurement.")
+        if self.how.startswith("static:") != (self.suite == COMPILED):
+            raise ValueError(f"cell {self.id}: {self.suite} cells are not {self.how}.")
+        if bool(self.kernels) != (self.suite == COMPILED and self.status == "ok"):
+            raise ValueError(f"cell {self.id}: kernels are what an ok cell of {COMPILED} has, and no other.")
         if self.suite in WITH_LSE and self.numerics is not None and self.numerics.lse_error is None:
             raise ValueError(f"cell {self.id}: {self.suite} compares an LSE, so its numerics need an lse_error.")
         for name, samples in self.series.items():
@@ -256,7 +296,7 @@ def from_json(data: Mapping[str, Any]) -> Run | Cell:
         if kind == "run":
             return _load(Run, rest, {"environment": Environment})
         if kind == "cell":
-            return _load(Cell, rest, {"numerics": Numerics, "launches": LaunchRecord})
+            return _load(Cell, rest, {"numerics": Numerics, "launches": LaunchRecord, "kernels": KernelRecord})
     except (TypeError, AttributeError) as error:
         raise ValueError(f"a {kind} record has wrong fields: {error}.") from error
     raise ValueError(f"a record's kind is run or cell, not {kind!r}.")

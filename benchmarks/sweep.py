@@ -20,21 +20,24 @@ from typing import Any
 
 import impls.worker
 from benchmarks.cells import CellSpec
+from benchmarks.inspection import Inspector, LeftOut, needed_disassembler, record_of, wanted_of
 from benchmarks.journal import JournalWriter
 from benchmarks.operations import all_names, implementation
 from benchmarks.outcome import cell_of, failure_of, without_number
 from benchmarks.preparing import prepare
-from benchmarks.records import TIMED, Cell
+from benchmarks.records import COMPILED, TIMED, Cell
 from benchmarks.source import ROOT
 from benchmarks.together import ADD_CALLS, Together, samples_of
 from benchmarks.work import predicted_call, predicted_pack
 from impls.arch import find
+from impls.errors import CommandError
+from impls.isa.probe import usable_cores
 from impls.worker import Worker
 
 LATENCY_FUNCTION = "benchmarks.latency:serve"
 TIMEOUT = 120.0
 """Seconds that one cell may take, starting its process included."""
-PREDICTED = {"numerics": 0.5, "host": 0.5}
+PREDICTED = {"numerics": 0.5, "host": 0.5, COMPILED: 3.0}
 """Seconds of a typical cell; a cell nobody can measure costs nothing."""
 PREDICTED_INTERPRETED = 2.0
 """Seconds of a numerics cell where Triton's interpreter executes the kernel."""
@@ -49,11 +52,15 @@ class Place:
     """Where cells are measured."""
 
     how: str
-    """"gpu" or "cpu"."""
+    """"gpu", "cpu" or "static"."""
     no_gpu: str | None = None
     """Why there is no GPU; None where there is one."""
     arch: str | None = None
     """Name of the GPU's architecture; None where there is none."""
+
+
+COMPILING = Place(COMPILED, no_gpu="nothing is executed where kernels are compiled.")
+"""Where static cells come from, on any machine."""
 
 
 def predicted_seconds(spec: CellSpec, place: Place) -> float:
@@ -138,13 +145,15 @@ def sweep(
 def units(specs: Sequence[CellSpec], place: Place) -> list[list[CellSpec]]:
     """`specs` in their order, but those together that are timed together: one shape's, where its first one stands.
 
-    Where shapes are timed, all quick ones come before the other quick cells, and the same among the rest: nobody else
-    keeps a GPU process while one is timed, so going to and fro would start processes again and again.
+    What is compiled goes by workload and implementation: several processes share such a unit. Where shapes are timed, all quick
+    ones come before the other quick cells, and the same among the rest: nobody else keeps a GPU process while one is timed, so
+    going to and fro would start processes again and again.
     """
     found: dict[object, list[CellSpec]] = {}
     for spec in specs:
         together = spec.suite in TIMED and not place.no_gpu
-        found.setdefault((spec.workload.name, spec.values) if together else spec.id, []).append(spec)
+        alone = (spec.workload.name, spec.impl, spec.quick) if spec.suite == COMPILED else spec.id
+        found.setdefault((spec.workload.name, spec.values) if together else alone, []).append(spec)
     if place.no_gpu:
         return list(found.values())
     return sorted(found.values(), key=lambda unit: (not unit[0].quick, unit[0].suite not in TIMED))
@@ -192,7 +201,9 @@ class _Progress:
 
 
 def how_of(spec: CellSpec, place: Place) -> str:
-    """Latency is a GPU's, also where it cannot be had."""
+    """Latency is a GPU's, also where it cannot be had; what is compiled is of an architecture."""
+    if spec.suite == COMPILED:
+        return f"{COMPILED}:{spec.parameters['arch']}"
     return "gpu" if spec.suite in TIMED else place.how
 
 
@@ -207,6 +218,7 @@ class Bench:
         self._prepared: set[str] = set()
         self._stack = contextlib.ExitStack()
         self._together: Together | None = None
+        self._inspector: Inspector | None = None
 
     def __enter__(self) -> Bench:
         self._path = self._stack.enter_context(import_path())
@@ -225,7 +237,9 @@ class Bench:
     def measure(self, specs: Sequence[CellSpec]) -> Iterator[Cell]:
         """The cells of one of `units`, as they end. A fault of an implementation becomes its cell's status and sentence."""
         (spec, *_) = specs
-        if spec.suite in TIMED and not self._place.no_gpu:
+        if spec.suite == COMPILED:
+            yield from self._inspect(specs)
+        elif spec.suite in TIMED and not self._place.no_gpu:
             yield from self._time(specs)
         else:
             yield from map(self._measure_alone, specs)
@@ -240,6 +254,22 @@ class Bench:
                 return without_number(spec, how, "skipped", told)
             return self._call(spec, "benchmarks.measure_host:measure", spec.parameters)
         return self._call(spec, "impls.numerics.measure:examine", {**spec.parameters, "on": self._place.how})
+
+    def _inspect(self, specs: Sequence[CellSpec]) -> Iterator[Cell]:
+        """By as many processes as there are cores. Nothing is, without a disassembler: no machine code could be read."""
+        try:
+            needed_disassembler()
+        except CommandError as error:
+            yield from (without_number(spec, how_of(spec, self._place), "skipped", str(error)) for spec in specs)
+            return
+        if self._inspector is None:
+            self._inspector = self._stack.enter_context(Inspector(usable_cores(), PYTHONPATH=self._path))
+        for spec, found in zip(specs, self._inspector.found([wanted_of(spec) for spec in specs]), strict=True):
+            how = how_of(spec, self._place)
+            if isinstance(found, LeftOut):
+                yield without_number(spec, how, found.status, found.sentence)
+            else:
+                yield cell_of(spec, how, {"kernels": [record_of(row) for row in found]})
 
     def _time(self, specs: Sequence[CellSpec]) -> Iterator[Cell]:
         for other in self._workers.values():

@@ -27,7 +27,7 @@ def execute(arguments: argparse.Namespace) -> int:
         from plotly.offline import get_plotlyjs
 
         from dashboards.publish import publish
-        from dashboards.site import build, split_by_arch
+        from dashboards.site import build, compiled_runs, split_by_arch
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         raise CommandError(
@@ -38,7 +38,8 @@ def execute(arguments: argparse.Namespace) -> int:
     unusable = [_below(arguments.results, sentence) for sentence in [*problems, *unknown]]
     broken_off = [_below(arguments.results, sentence) for journal in journals for sentence in journal.problems]
     probes = [load_committed(release) for release in committed()]
-    publish(build(runs, [*unusable, *broken_off], get_plotlyjs(), probes), arguments.out)
+    compiled = compiled_runs(journals, arguments.results)
+    publish(build(runs, [*unusable, *broken_off], get_plotlyjs(), probes, compiled), arguments.out)
     for sentence in [*unusable, *broken_off]:
         print(f"left out: {sentence}", file=sys.stderr)
     page = (arguments.out / "index.html").resolve()

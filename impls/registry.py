@@ -49,7 +49,7 @@ def implementations() -> dict[str, Implementation]:
     An installed one that cannot be used is listed all the same, and its `why_not` says what went wrong.
     Raises ValueError when two share a name.
     """
-    found = {name: _load(place) for name, place in (BUILT_IN | STAND_INS).items()}
+    found = built_in() | {name: _load(place) for name, place in STAND_INS.items()}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         if entry.name in found:
             raise ValueError(f"two implementations are called {entry.name!r}; the second comes from {entry.value}.")
@@ -63,6 +63,11 @@ def implementations() -> dict[str, Implementation]:
             made = _Unloadable(entry.name, str(error))
         found[entry.name] = made
     return found
+
+
+def built_in() -> dict[str, Implementation]:
+    """{name: implementation} of this tree, stand-ins apart."""
+    return {name: _load(place) for name, place in BUILT_IN.items()}
 
 
 def names() -> list[str]:

@@ -12,10 +12,9 @@ from typing import Any
 
 from benchmarks.cells import HEAD_DIMS
 from benchmarks.commands.selection import chosen_impls, words
-from benchmarks.environment import package_version, tool_version, triton_ptxas
-from benchmarks.static import KINDS, LeftOut, Row, Wanted, inspect, needed_disassembler, problem_of
+from benchmarks.environment import compilers
+from benchmarks.inspection import KINDS, LeftOut, Row, Wanted, inspect, needed_disassembler, problem_of
 from impls.arch import ARCHES, find
-from impls.cuda import nvrtc
 from impls.errors import CommandError
 from impls.isa.probe import Progress, usable_cores
 from impls.registry import implementations
@@ -45,7 +44,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if not rows:
         raise CommandError(left_out[0].sentence)
     if arguments.json:
-        toolchain = {**_compilers(), "nvdisasm": disassembler.release}
+        toolchain = {**compilers(), "nvdisasm": disassembler.release}
         json.dump(_as_json(toolchain, rows, left_out), sys.stdout)
         print()
     else:
@@ -79,21 +78,6 @@ def _head_dim(word: str) -> int:
     if not (word.isascii() and word.isdigit()):
         raise CommandError(f"--head-dim takes numbers such as 128 with commas between them, not {word!r}.")
     return int(word)
-
-
-def _compilers() -> dict[str, str | None]:
-    """Releases of what compiles kernels here, None for what is not here."""
-    try:
-        nvrtc_release: str | None = nvrtc.find().release
-    except nvrtc.NoCompiler:
-        nvrtc_release = None
-    before, from_sm_100 = (triton_ptxas(blackwell=blackwell) for blackwell in (False, True))
-    return {
-        "nvrtc": nvrtc_release,
-        "triton": package_version("triton"),
-        "triton_ptxas": tool_version(before) if before else None,
-        "triton_ptxas_sm_100": tool_version(from_sm_100) if from_sm_100 else None,
-    }
 
 
 def _as_json(toolchain: dict[str, str | None], rows: Sequence[Row], left_out: Sequence[LeftOut]) -> dict[str, Any]:

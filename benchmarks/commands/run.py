@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +17,8 @@ from benchmarks.commands.selection import add_place, add_selection, chosen_impls
 from benchmarks.commit import resolve_commit
 from benchmarks.here import place_here, this_run
 from benchmarks.journal import JournalWriter, read_results
-from benchmarks.records import FAILURES, STATUSES, TIMED
-from benchmarks.sweep import Place, how_of, predicted_seconds, sweep, units, within
+from benchmarks.records import COMPILED, FAILURES, STATUSES, TIMED
+from benchmarks.sweep import COMPILING, Place, how_of, predicted_seconds, sweep, units, within
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,29 +40,50 @@ def execute(arguments: argparse.Namespace) -> int:
     """0 if every cell was measured or has its reason not to be, 1 if one failed, crashed, hung or is wrong."""
     impls = chosen_impls(arguments.impl)
     quick = arguments.quick or (not arguments.full and arguments.cell == "*")  # a pattern alone is looked up among all
-    planned = specs(impls, chosen_suites(arguments.suite), arguments.cell, quick=quick)
-    place = place_here(cpu=arguments.cpu)
+    planned = specs(impls, chosen_suites(arguments.suite, arguments.cell), arguments.cell, quick=quick)
+    compiled = [spec for spec in planned if spec.suite == COMPILED]
+    executed = [spec for spec in planned if spec.suite != COMPILED]
+    parts = [(place_here(cpu=arguments.cpu), executed)] if executed else []
+    parts += [(COMPILING, compiled)] if compiled else []
     if arguments.plan:
-        _print_plan(planned, place, arguments.budget)
+        for place, some in parts:
+            _print_plan(some, place, arguments.budget)
         return 0
+    deadline = math.inf if arguments.budget is None else time.monotonic() + arguments.budget
+    done: list[Done] = []
+    for place, some in parts:
+        measured = _measured(some, place, arguments, deadline)
+        if measured is None:
+            return 130
+        done.append(measured)
+    journals, problems = read_results(arguments.results)
+    for sentence in (*problems, *write_asv_files(arguments.results, journals)):
+        _say(sentence)
+    for one in done:
+        _print_summary(*one)
+    return 1 if any(verdicts[word] for verdicts, _, _ in done for word in (*FAILURES, "wrong")) else 0
+
+
+Done = tuple[Counter[str], list[CellSpec], Path]
+"""Verdicts, what is left to measure, and the journal."""
+
+
+def _measured(planned: Sequence[CellSpec], place: Place, arguments: argparse.Namespace, deadline: float) -> Done | None:
+    """What came of measuring `planned` into a journal of its own; None where that was interrupted."""
     commit = resolve_commit(arguments.commit) if arguments.commit else None
     timed = any(spec.suite in TIMED for spec in planned)
     run = this_run(_command(arguments), place, timed=timed, commit=commit)
+    budget = None if arguments.budget is None else max(deadline - time.monotonic(), 0.0)
     with JournalWriter(arguments.results, run, resume=arguments.resume) as journal:
         if journal.cut:
             _say(journal.cut)
         try:
-            left = sweep(planned, place, journal, budget=arguments.budget, report=_say)
+            left = sweep(planned, place, journal, budget=budget, report=_say)
         except KeyboardInterrupt:
             _say(f"interrupted; {journal.path} keeps what was measured, and --resume goes on from there.")
-            return 130
+            return None
         recorded = [cell for spec in planned if (cell := journal.recorded.get((spec.id, how_of(spec, place))))]
-    journals, problems = read_results(arguments.results)
-    for sentence in (*problems, *write_asv_files(arguments.results, journals)):
-        _say(sentence)
-    verdicts = Counter(cell.verdict for cell in recorded)
-    _print_summary(verdicts, left, journal.path)
-    return 1 if any(verdicts[word] for word in (*FAILURES, "wrong")) else 0
+    return Counter(cell.verdict for cell in recorded), left, journal.path
 
 
 def _command(arguments: argparse.Namespace) -> str:
@@ -84,7 +107,8 @@ def _print_plan(planned: Sequence[CellSpec], place: Place, budget: float | None)
         late = "" if spec.id in measured else "  over the budget"
         print(f"{predicted_seconds(spec, place):7.1f} s  {spec.id}{late}")
     total = sum(predicted_seconds(spec, place) for spec in fitting)
-    print(f"{len(fitting)} of {len(planned)} cells, about {total:.0f} s on the {place.how.upper()}.")
+    where = "compiled by one core" if place == COMPILING else f"on the {place.how.upper()}"
+    print(f"{len(fitting)} of {len(planned)} cells, about {total:.0f} s {where}.")
 
 
 def _print_summary(verdicts: Counter[str], left: Sequence[CellSpec], path: Path) -> None:

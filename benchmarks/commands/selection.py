@@ -7,14 +7,14 @@ from pathlib import Path
 
 from benchmarks.asv_names import told_apart
 from benchmarks.operations import all_names, implementation
-from benchmarks.records import SUITES
+from benchmarks.records import COMPILED, SUITES
 from impls.errors import CommandError
 from impls.outside import name_of_file
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--impl", metavar="A,B", help="implementations, by name or as path/to/file.py:Class; left out: all")
-    parser.add_argument("--suite", metavar="A,B", help=f"of {', '.join(SUITES)}; left out: all")
+    parser.add_argument("--suite", metavar="A,B", help=f"of {', '.join(SUITES)}; left out: all but {COMPILED}")
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
@@ -47,10 +47,14 @@ def chosen_impls(text: str | None) -> dict[str, str]:
     return chosen
 
 
-def chosen_suites(text: str | None) -> tuple[str, ...]:
-    """Raises CommandError that lists the suites if one is unknown."""
+def chosen_suites(text: str | None, pattern: str = "*") -> tuple[str, ...]:
+    """Of cells that `pattern` names. What is compiled is asked for: by its suite, or by ids that begin as its workloads do.
+
+    Raises CommandError that lists the suites if one is unknown.
+    """
     if text is None:
-        return SUITES
+        asked = any(one.startswith(f"{COMPILED}-") for one in pattern.split(","))
+        return tuple(suite for suite in SUITES if suite != COMPILED or asked)
     chosen = words("--suite", text)
     for word in chosen:
         if word not in SUITES:

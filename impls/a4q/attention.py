@@ -140,7 +140,7 @@ class A4QPlan(Plan):
             "BLOCKS_PER_SM": s.tile.blocks_per_sm,
         }
         if isinstance(s.tile, Tile):
-            defines |= {"KEY_TILES": s.tile.key_tiles, "WARPS": s.tile.warps}
+            defines |= {"KEY_TILES": s.tile.key_tiles, "WARPS": s.tile.warps, "PREFETCH": int(s.tile.prefetch)}
             return compile_kernel(KERNELS / "decode.cu", "a4q_decode", self.arch, defines)
         defines |= {
             "Q_ALIGNMENT": alignment.q,

@@ -30,6 +30,8 @@ class Tile:
     warps: int
     blocks_per_sm: int
     """Blocks that an SM is to hold, by registers: so many threads share its 65536."""
+    prefetch: bool = False
+    """The step after the next is asked for into the L2, where lines are packed tokens of a dense cache, from sm_90 on."""
 
 
 @dataclass(frozen=True)

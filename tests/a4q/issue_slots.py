@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.static import needed_disassembler
+from benchmarks.inspection import needed_disassembler
 from impls.a4q.attention import A4QPlan
 from impls.arch import find
 from impls.contract import Problem

@@ -15,13 +15,8 @@ all hold, 1 if one does not, 2 without a GPU.
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import os
 import sys
-import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, replace
 from functools import partial
 
@@ -37,6 +32,7 @@ from impls.registry import implementation
 from tests.a4q.behaviours import BEHAVIOURS
 from tests.a4q.cases import ALL_CASES, IMPLS, NAMES, assert_holds, plan, run
 from tests.hybrid.on_gpu import copy_rate, random_cache
+from tests.on_gpu import at_once, hold, named
 from tests.triton.behaviours import captured
 from tests.triton.quantize_on_gpu import seconds
 
@@ -46,10 +42,10 @@ CONTEXT = 131072
 COLD_BYTES = 2**29
 """Of caches that a graph reads one after the other: when it is replayed the L2 has none of the first."""
 TILES = {
-    64: ((2, 4, 4), (2, 8, 2), (2, 4, 3), (4, 4, 3), (2, 2, 8)),
-    128: ((2, 4, 4), (2, 4, 3), (2, 8, 2), (2, 2, 8), (1, 4, 4), (2, 5, 2), (4, 4, 2)),
-    256: ((1, 4, 3), (1, 4, 2), (1, 6, 2), (1, 2, 6), (2, 4, 2), (1, 5, 2)),
-    512: ((1, 4, 3), (1, 6, 2), (1, 8, 1), (1, 4, 2), (2, 8, 1), (1, 2, 6)),
+    64: ((2, 4, 4, True), (2, 4, 4), (2, 8, 2), (2, 4, 3), (4, 4, 3), (2, 2, 8)),
+    128: ((2, 4, 4, True), (2, 4, 3, True), (2, 4, 4), (2, 4, 3), (2, 8, 2), (2, 2, 8), (1, 4, 4), (2, 5, 2), (4, 4, 2)),
+    256: ((1, 4, 3, True), (1, 4, 3), (1, 4, 2), (1, 6, 2), (1, 2, 6), (2, 4, 2), (1, 5, 2)),
+    512: ((1, 4, 3, True), (1, 4, 3), (1, 6, 2), (1, 8, 1), (1, 4, 2), (2, 8, 1), (1, 2, 6)),
 }
 # (64 query rows, keys of a step, stages, warp groups that decode, blocks of an SM), besides the planner's
 EXTEND_TILES = {
@@ -108,24 +104,10 @@ def checks() -> Iterator[tuple[str, Callable[[], str | None]]]:
 
 def check(words: list[str], arch: str) -> bool:
     """Whether all hold whose names contain one of the words."""
-    wanted = [(name, one) for name, one in checks() if not words or any(word in name for word in words)]
+    wanted = named(words, checks())
     pairs = [name.split(" ", 1) for name, _ in wanted if name.startswith(tuple(f"{impl} " for impl in IMPLS))]
-    start = time.perf_counter()
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
-        for job in [pool.submit(compile_case, *pair, arch) for pair in pairs]:
-            job.exception()  # the check will say it
-    print(f"compiled in {time.perf_counter() - start:.0f} s", flush=True)
-    failed = []
-    for name, one in wanted:
-        try:
-            said, told = "ok  ", one() or ""
-            torch.cuda.synchronize()
-        except Exception:  # every other one is still to be checked
-            said, told = "FAIL", traceback.format_exc()
-            failed.append(name)
-        print(f"{said}  {name}  {told}", flush=True)
-    print(f"{arch}: {len(wanted) - len(failed)} of {len(wanted)} hold" + (f"; not {', '.join(failed)}" if failed else ""))
-    return bool(wanted) and not failed
+    at_once(partial(compile_case, *pair, arch) for pair in pairs)
+    return hold(wanted, arch)
 
 
 def measure(problem: Problem, tile: AnyTile, arch: Arch) -> tuple[A4QPlan, float, float]:
@@ -150,9 +132,7 @@ def flops(problem: Problem) -> int:
 
 
 def speed(jobs: list[tuple[str, Problem, AnyTile]], arch: Arch) -> None:
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
-        for job in [pool.submit(compile_tile, problem, tile, arch.name) for _, problem, tile in jobs]:
-            job.exception()
+    at_once(partial(compile_tile, problem, tile, arch.name) for _, problem, tile in jobs)
     copy = copy_rate()
     print(f"copy: {copy / 1e9:.0f} GB/s, read and written", flush=True)
     for label, problem, tile in jobs:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.static import without_memory
+from benchmarks.inspection import without_memory
 from impls.arch import CPU as ARCH_CPU
 from impls.arch import find
 from impls.contract import Problem

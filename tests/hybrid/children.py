@@ -55,3 +55,12 @@ def conversion(request: dict[str, Any]) -> list[dict[str, Any]]:
     tiles = replace(CONVERSION, overlapping=request["overlapping"])
     kernels = Converter(problem, find(request["arch"]), format_for(problem, request["kind"]), tiles).kernels()
     return [{"entry": one.entry, "ptx": one.ptx, "shared_bytes": one.shared_bytes} for one in kernels]
+
+
+def listed(request: dict[str, Any]) -> list[str]:
+    """The kernels of a decode step on `arch`, of tensors without memory."""
+    case = Case("listed", {"q_len": 1, "kv_len": 4096})
+    inputs = make_inputs(case, CPU)
+    plan = implementation(request["impl"]).plan(case.problem, find(request["arch"]))
+    runner = plan.bind(inputs.q.to("meta"), plan.pack(inputs.k4.to("meta"), inputs.v4.to("meta")))
+    return [launch.entry for launch in runner.launches]

@@ -10,13 +10,8 @@ Exit status 0 if all hold, 1 if one does not, 2 without a GPU.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import sys
-import time
-import traceback
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -32,6 +27,7 @@ from impls.nvfp4 import NVFP4Tensor
 from impls.registry import implementation
 from tests.hybrid import conversions
 from tests.hybrid.behaviours import BEHAVIOURS
+from tests.on_gpu import at_once, hold, named
 from tests.peers import gpu_cases
 from tests.triton.cases import CASES, run
 from tests.triton.quantize_on_gpu import seconds
@@ -92,32 +88,12 @@ def compile_conversion(problem: Problem, kind: Kind, tiles: ConversionTiles, arc
     Converter(problem, find(arch), format_for(problem, kind), tiles)
 
 
-def at_once(jobs: Iterable[Callable[[], object]]) -> None:
-    """Do all, in as many processes as there are cores, and pass over what fails: whoever needs it will say so."""
-    start = time.perf_counter()
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
-        for job in [pool.submit(job) for job in jobs]:
-            job.exception()
-    print(f"compiled in {time.perf_counter() - start:.0f} s", flush=True)
-
-
 def check(words: list[str], arch: str) -> bool:
     """Whether all hold whose names contain one of the words."""
-    wanted = [(name, one) for name, one in checks() if not words or any(word in name for word in words)]
+    wanted = named(words, checks())
     pairs = [name.split(" ", 1) for name, _ in wanted if name.startswith(tuple(f"{impl} " for impl in IMPLS))]
     at_once(partial(compile_case, *pair, arch) for pair in pairs)
-    failed = []
-    for name, one in wanted:
-        start = time.perf_counter()
-        try:
-            said, told = "ok  ", one() or ""
-            torch.cuda.synchronize()
-        except Exception:  # every other one is still to be checked
-            said, told = "FAIL", traceback.format_exc()
-            failed.append(name)
-        print(f"{said}  {name}  {told}  {time.perf_counter() - start:.1f} s", flush=True)
-    print(f"{arch}: {len(wanted) - len(failed)} of {len(wanted)} hold" + (f"; not {', '.join(failed)}" if failed else ""))
-    return bool(wanted) and not failed
+    return hold(wanted, arch)
 
 
 def random_cache(problem: Problem) -> tuple[NVFP4Tensor, NVFP4Tensor]:

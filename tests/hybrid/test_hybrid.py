@@ -24,6 +24,21 @@ def test_they_are_in_the_registry_and_one_is_inside_another() -> None:
             implementation(name)
 
 
+def test_kernels_are_listed_of_what_has_kernels_of_ours() -> None:
+    listed = {name: implementation(name).lists_launches for name in ("hybrid-bf16", "hybrid-fp8", "hybrid-bf16:sdpa")}
+    assert listed == {"hybrid-bf16": True, "hybrid-fp8": True, "hybrid-bf16:sdpa": False}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hybrid-bf16", "hybrid-fp8"])
+def test_a_cache_without_memory_is_packed_and_bound(name: str) -> None:
+    """As `nvfp4bench kernels` does: a plan for a GPU that is not here, to tensors that have shapes alone."""
+    with Worker("tests.hybrid.children:listed", env={"TRITON_INTERPRET": "0"}) as worker:
+        reply = worker.call({"impl": name, "arch": "sm_90a"}, timeout=120)
+    assert reply.status == "ok", reply.sentence
+    assert reply.value == ["attend", "merge"]
+
+
 @pytest.mark.parametrize("name", ["hybrid-bf16", "hybrid-fp8"])
 def test_what_is_too_wide_is_refused_by_its_own_name(name: str) -> None:
     assert implementation(name).why_not(problem(head_dim=528), HOPPER) == f"{name} takes head dims up to 512, not 528."

@@ -17,8 +17,9 @@ def run(monkeypatch, capsys):
         ran: list[str] = []
 
         def command(*arguments: str) -> int:
-            ran.append(arguments[0])
-            return statuses.get(arguments[0], 0)
+            name = "static" if "static" in arguments else arguments[0]
+            ran.append(name)
+            return statuses.get(name, 0)
 
         monkeypatch.setattr(bench, "nvfp4bench", command)
         monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: object() if plotly else None)
@@ -29,32 +30,39 @@ def run(monkeypatch, capsys):
 
 def test_all_well_ends_with_the_page_and_the_next_command(run):
     status, ran, printed = run()
-    assert (status, ran) == (0, ["run", "dashboard", "doctor"])
+    assert (status, ran) == (0, ["run", "static", "dashboard", "doctor"])
     assert printed.splitlines()[-2] == f"page: {bench.PAGE.as_uri()}"
     assert printed.splitlines()[-1].startswith("next: make gate")
 
 
 def test_failed_cell_is_still_drawn_and_still_fails(run):
     status, ran, printed = run(run=1)
-    assert (status, ran) == (1, ["run", "dashboard", "doctor"])
+    assert (status, ran) == (1, ["run", "static", "dashboard", "doctor"])
+    assert f"page: {bench.PAGE.as_uri()}" in printed
+
+
+@pytest.mark.parametrize("broken", ["run", "static"])
+def test_one_of_two_runs_is_drawn_alone(run, broken):
+    status, ran, printed = run(**{broken: 2})
+    assert (status, ran) == (2, ["run", "static", "dashboard", "doctor"])
     assert f"page: {bench.PAGE.as_uri()}" in printed
 
 
 def test_run_that_measured_nothing_draws_nothing_and_still_says_what_works(run):
-    status, ran, printed = run(run=2)
-    assert (status, ran) == (2, ["run", "doctor"])
+    status, ran, printed = run(run=2, static=2)
+    assert (status, ran) == (2, ["run", "static", "doctor"])
     assert "no pages" in printed and "page: " not in printed
 
 
 def test_failing_dashboard_is_not_hidden_by_the_doctor(run):
     status, ran, printed = run(dashboard=2)
-    assert (status, ran) == (2, ["run", "dashboard", "doctor"])
+    assert (status, ran) == (2, ["run", "static", "dashboard", "doctor"])
     assert "no pages" in printed and "page: " not in printed
 
 
 def test_missing_plotly_is_one_sentence_and_no_failure(run):
     status, ran, printed = run(plotly=False)
-    assert (status, ran) == (0, ["run", "doctor"])
+    assert (status, ran) == (0, ["run", "static", "doctor"])
     assert "no plotly" in printed
 
 

@@ -30,7 +30,7 @@
 #include "attend.cuh"
 #include "impls/cuda/kernels/mma.cuh"
 
-// Given: what attend.cuh is, and KEY_TILES, WARPS, BLOCKS_PER_SM.
+// Given: what attend.cuh is, and KEY_TILES, WARPS, BLOCKS_PER_SM, PREFETCH.
 constexpr int ROWS = 8;
 constexpr int KEYS = 16 * KEY_TILES;
 constexpr int PARTS = HEAD_DIM > 256 || V_HEAD_DIM > 256 ? 2 : 1;
@@ -133,6 +133,28 @@ __device__ __forceinline__ void load_v(Step& step, const Cache& cache, int key, 
     }
   }
 #endif
+}
+
+#if PREFETCH && PAGE_SIZE == 0 && !V_ALONG_TOKENS && __CUDA_ARCH__ >= 900
+constexpr bool PREFETCHES = K_CODES_TOKEN && K_SCALES_TOKEN && V_CODES_LINE && V_SCALES_LINE;
+#else
+constexpr bool PREFETCHES = false;
+#endif
+
+// Ask for KEYS lines of BYTES bytes to be in the L2 before they are loaded, from 16 bytes to 16 bytes.
+template <int BYTES>
+__device__ __forceinline__ void prefetch(const u8* from) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"((i64)from & -16), "n"(KEYS * BYTES / 16 * 16) : "memory");
+#endif
+}
+
+// A step of whole lines. One lane asks, the one whose part of a line is its beginning.
+__device__ __forceinline__ void prefetch(const Cache& cache, int key) {
+  prefetch<K_CODES_TOKEN>(cache.k.base + (i64)key * K_CODES_TOKEN);
+  prefetch<K_SCALES_TOKEN>(cache.k_scales.base + (i64)key * K_SCALES_TOKEN);
+  prefetch<V_CODES_LINE>(cache.v.base + (i64)key * V_CODES_LINE);
+  prefetch<V_SCALES_LINE>(cache.v_scales.base + (i64)key * V_SCALES_LINE);
 }
 
 // Q^T of one part of the head dims, as each lane multiplies it: words [even, odd][pair]. It waits in shared memory, for all
@@ -293,6 +315,9 @@ __device__ __forceinline__ void walk(Sums& sums, const Fragments& q, const float
       load_v<MASKED>(step, cache, key, t);
     }
     const int next = (number + TEAMS < stop ? number + TEAMS : number) * KEYS;  // the last loads what it has
+
+    if constexpr (PREFETCHES && AHEAD && !MASKED)
+      if (lane == 0 && part == 0 && number + 2 * TEAMS < stop) prefetch(cache, key + 2 * TEAMS * KEYS);
 
     float s[KEY_TILES][4];
     #pragma unroll

@@ -14,7 +14,7 @@ import pytest
 
 import nvfp4bench
 from benchmarks.commands import kernels as command
-from benchmarks.static import KINDS, LeftOut, Row
+from benchmarks.inspection import KINDS, LeftOut, Row
 from impls.arch import find
 from impls.cuda.compiler import compile_kernel
 from impls.registry import implementation, implementations
@@ -122,7 +122,7 @@ def test_what_is_not_known_is_one_sentence(capsys, arguments, sentence):
 
 
 def test_without_a_disassembler_nothing_is_compiled(capsys, monkeypatch):
-    monkeypatch.setattr("benchmarks.static.disassembler", lambda processes: None)
+    monkeypatch.setattr("benchmarks.inspection.disassembler", lambda processes: None)
     monkeypatch.setattr("benchmarks.commands.kernels.inspect", None)
     status, _, err = kernels(capsys, "--impl", "triton", "--arch", "sm_90a", "--head-dim", "64")
     assert status == 2
