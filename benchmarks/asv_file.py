@@ -10,7 +10,6 @@ unmeasured one NaN, and an interval that few samples leave open ends at an infin
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import statistics
@@ -27,6 +26,7 @@ from benchmarks.journal import SUFFIX, Journal, environment_slug
 from benchmarks.operations import all_names
 from benchmarks.records import FAILURES, PROTOCOL, Cell
 from impls.errors import CommandError
+from impls.files import replace_file
 
 BENCHMARKS = "benchmarks.json"
 COLUMNS = (
@@ -202,11 +202,7 @@ def _five_digits(value: float) -> float:
 
 def _write(path: Path, data: Mapping[str, Any], indent: int | None = None) -> None:
     """In one step, so that a reader never sees half a file. Raises CommandError where that is not possible."""
-    draft = path.with_name(f".{path.name}.draft")
     try:
-        draft.write_text(json.dumps(data, indent=indent) + "\n", encoding="utf-8")
-        draft.replace(path)
+        replace_file(path, (json.dumps(data, indent=indent) + "\n").encode())
     except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
         raise CommandError(f"cannot write {path}: {error.strerror}; the journals it is made from are complete.") from error

@@ -252,8 +252,12 @@ def specs(impls: dict[str, str], suites: Sequence[str] = SUITES, pattern: str = 
 
     Quick cells come before the others; among them every workload and implementation gets its first cell before any gets
     its second, so that a budget that ends early has left none out. Of the others the longest contexts come first.
-    Raises ValueError where nothing is called so.
+    Raises ValueError where nothing is called as one of the globs says.
     """
+    globs = [one.strip() for one in pattern.split(",")]
+    if not all(globs):
+        raise ValueError(f"cells are chosen by globs with commas between them, and one of {pattern!r} is empty.")
+    unmet = dict.fromkeys(globs)
     ranked = []
     for workload in workloads().values():
         if workload.suite not in suites or (quick and not workload.quick):
@@ -264,12 +268,15 @@ def specs(impls: dict[str, str], suites: Sequence[str] = SUITES, pattern: str = 
             for point in sorted(workload.points(quick=quick), key=workload.shortness):
                 first = workload.quick and all(value in axis.quick for axis, value in zip(workload.axes, point, strict=True))
                 spec = CellSpec(workload, impl, source, point, first)
-                if any(fnmatchcase(spec.id, one) for one in pattern.split(",")):
+                matching = [one for one in globs if fnmatchcase(spec.id, one)]
+                if matching:
                     ranked.append((not first, ranks[first], spec))
+                for one in matching:
+                    unmet.pop(one, None)
                 ranks[first] += 1
-    if not ranked:
+    if unmet:
         kind = "quick cell" if quick else "cell"
-        raise ValueError(f"no {kind} is called {pattern!r}; ids read like {_examples(impls, suites)}.")
+        raise ValueError(f"no {kind} is called {next(iter(unmet))!r}; ids read like {_examples(impls, suites)}.")
     return [spec for _, _, spec in sorted(ranked, key=lambda entry: entry[:2])]
 
 

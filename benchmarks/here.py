@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from benchmarks.ceilings import measured_ceilings
 from benchmarks.commit import current_commit
 from benchmarks.environment import environment, gpu, machine_name, without_device
-from benchmarks.records import COMPILED, Run
+from benchmarks.records import COMPILED, STARTED, Run
 from benchmarks.source import source_hash
 from benchmarks.sweep import COMPILING, Place, import_path
 
@@ -21,9 +22,11 @@ def place_here(*, cpu: bool = False) -> Place:
     return Place("gpu", arch=state.arch.name) if state.arch is not None else Place("cpu", no_gpu=state.why_not)
 
 
-def this_run(command: str, place: Place, *, timed: bool, commit: str | None = None) -> Run:
+def this_run(
+    command: str, place: Place, *, timed: bool, commit: str | None = None, outside: Mapping[str, str] | None = None
+) -> Run:
     """The run that starts now; where it is `timed`, on a GPU, the ceilings are measured first. What is compiled alone is of a
-    virtual machine: equal sources and compilers give equal cells on any.
+    virtual machine: equal sources and compilers give equal cells on any. `outside` as in `Run`.
 
     Raises CommandError as `place_here` does, and where torch or numpy is missing, or the GPU cannot be timed.
     """
@@ -35,7 +38,8 @@ def this_run(command: str, place: Place, *, timed: bool, commit: str | None = No
         commit=commit or current_commit(),
         source=source_hash(),
         machine=COMPILED if compiling else machine_name(cpu=cpu),
-        started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        started=datetime.now(UTC).strftime(STARTED),
         environment=without_device() if compiling else environment(cpu=cpu),
         ceilings=ceilings,
+        outside=outside or {},
     )

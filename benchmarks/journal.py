@@ -4,7 +4,8 @@
 
 It begins with a `Run`, and the cells of that run follow. A later call appends its own `Run` and cells. As long as runs
 have the same origin (commit, source, protocol, environment) their cells belong together, and of two cells with the same
-id and `how` the later one counts. A run of another origin starts over: what stands before it is history.
+id and `how` the later one counts. A run of another origin starts over: what stands before it is history. So are the cells of
+an implementation in somebody's file (`Run.outside`) once a later run has found that file changed.
 
 A line is whole when it ends in a newline. Only the last one may be broken off (a process was killed, a disk was full):
 readers report it, and the next writer cuts it. Anything else that is not a record is an error that names file and line.
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.records import Cell, Environment, Run, from_json, to_json
+from impls.files import replace_file
 
 SUFFIX = ".cells.jsonl"
 MAX_LINE = 1 << 20
@@ -42,7 +44,8 @@ class Journal:
 
     path: Path
     run: Run
-    """The newest one; where it measured no ceilings, with those of the run of its origin that last did."""
+    """The newest one; where it measured no ceilings, with those of the run of its origin that last did, and with what all of
+    them say of implementations from outside."""
     cells: tuple[Cell, ...]
     """The cells of its origin, the latest of each (id, how), in the order they were first measured."""
     problems: tuple[str, ...] = ()
@@ -108,7 +111,10 @@ def what_counts(records: Sequence[Record]) -> tuple[Run, tuple[Cell, ...]]:
             cells[record.id, record.how] = record
         else:
             if same_origin(run, record):
-                record = dataclasses.replace(record, ceilings=record.ceilings or run.ceilings)
+                edited = {name for name, digest in record.outside.items() if run.outside.get(name) != digest}
+                cells = {key: cell for key, cell in cells.items() if cell.impl not in edited}
+                known = {**run.outside, **record.outside}
+                record = dataclasses.replace(record, ceilings=record.ceilings or run.ceilings, outside=known)
             else:
                 cells.clear()
             run = record
@@ -153,7 +159,7 @@ class JournalWriter:
     """
 
     def __init__(self, results: Path, run: Run, *, resume: bool) -> None:
-        """Open or make the journal of `run`; `resume` goes on with the cells that are there.
+        """Open or make the journal of `run`; `resume` goes on with the cells that are there and count.
 
         Raises JournalError if it cannot be written, another process writes it, it is corrupt, or there is nothing of
         the same origin to go on with.
@@ -161,6 +167,8 @@ class JournalWriter:
         self.path = journal_path(results, run)
         self.cut: str | None = None
         """A sentence about a broken last line that was cut, if there was one."""
+        self.edited: list[str] = []
+        """Implementations whose cells do not count any more, since their files were edited."""
         self._file = -1
         try:
             if not self.path.parent.resolve().is_relative_to(results.resolve()):
@@ -168,9 +176,12 @@ class JournalWriter:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = _open_locked(self.path)
             earlier = self._mend()
-            self.recorded = {(cell.id, cell.how): cell for cell in earlier.cells} if earlier and resume else {}
+            self.recorded: dict[tuple[str, str], Cell] = {}
             if earlier and resume:
                 self._check_origin(earlier.run, run)
+                _, cells = what_counts([earlier.run, *earlier.cells, run])
+                self.recorded = {(cell.id, cell.how): cell for cell in cells}
+                self.edited = sorted({cell.impl for cell in earlier.cells} - {cell.impl for cell in cells})
             self._write(run)
             _sync_folder(self.path.parent)
         except OSError as error:
@@ -232,7 +243,6 @@ def rewrite(path: Path, change: Callable[[list[Record]], list[Record]], target: 
     For the two things that are not measuring: giving a journal another commit, and leaving out old samples.
     Raises JournalError, and then nothing has changed.
     """
-    draft = target.with_name(f".{target.name}.draft")
     try:
         with _locked(path):
             if target != path and target.exists():
@@ -240,17 +250,11 @@ def rewrite(path: Path, change: Callable[[list[Record]], list[Record]], target: 
             records, torn = read_records(path)
             if torn:
                 raise JournalError(f"{path}:{len(records) + 1}: the last line is broken off; `run --resume` mends it.")
-            with draft.open("wb") as file:
-                file.writelines(encode(record) for record in change(records))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(target)
+            replace_file(target, b"".join(map(encode, change(records))))
             if target != path:
                 path.unlink()
             _sync_folder(target.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
         raise JournalError(f"cannot write {target}: {error.strerror}.") from error
 
 

@@ -48,10 +48,11 @@ def adopt(results: Path, commit: str, source: str) -> tuple[list[str], list[str]
     """Re-home to `commit` what was measured from `source` at a commit that is unknown, or that HEAD does not descend from.
 
     What stood in such a journal before its newest origin was measured from something else, and is left out.
-    Returns (what was done, what was refused) in sentences.
+    Returns (what was done, what was refused or cannot be read) in sentences.
     """
-    done, refused = [], []
-    for journal in read_results(results)[0]:
+    done = []
+    journals, refused = read_results(results)
+    for journal in journals:
         if journal.run.commit == commit or not is_lost(journal.run.commit):
             continue
         if journal.run.source != source:
@@ -68,9 +69,12 @@ def adopt(results: Path, commit: str, source: str) -> tuple[list[str], list[str]
 
 
 def thin(results: Path) -> tuple[list[str], list[str]]:
-    """Leave five numbers of each series in journals that are neither the newest nor the newest full one of a machine."""
-    done, refused = [], []
-    journals = read_results(results)[0]
+    """Leave five numbers of each series in journals that are neither the newest nor the newest full one of a machine.
+
+    Returns what `adopt` does.
+    """
+    done = []
+    journals, refused = read_results(results)
     full = [journal for journal in journals if _is_full(journal)]
     kept = {journal.path for newest in (newest_journals(journals), newest_journals(full)) for journal in newest.values()}
     for journal in journals:
@@ -88,7 +92,15 @@ def thin(results: Path) -> tuple[list[str], list[str]]:
 def _is_full(journal: Journal) -> bool:
     """Whether any of its runs was: the newest may have gone on with a few cells."""
     records, _ = read_records(journal.path)
-    return any("--full" in shlex.split(record.command) for record in records if isinstance(record, Run))
+    return any("--full" in _words(record.command) for record in records if isinstance(record, Run))
+
+
+def _words(command: str) -> list[str]:
+    """Those of a command; none of one that no shell would read, which is none of ours."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return []
 
 
 def thinned_cell(cell: Cell) -> Cell:

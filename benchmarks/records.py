@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 SCHEMA = 2
@@ -40,6 +41,8 @@ WORK = {
     "workspace_bytes": "bytes it allocates besides cache and outputs",
 }
 """{name: meaning} of the whole numbers in `Cell.work`."""
+STARTED = "%Y-%m-%dT%H:%M:%SZ"
+"""How a moment is written; journals are put in order by it, as text."""
 HOW = re.compile(r"gpu|cpu|(emulated|static):sm_\d+[af]?")
 SHA_256 = re.compile(r"[0-9a-f]{64}")
 CELL_ID = re.compile(r"[A-Za-z0-9_.+:-]+(/[A-Za-z0-9_.+:-]+)+")
@@ -81,6 +84,8 @@ class Run:
     environment: Environment
     ceilings: Mapping[str, float] = field(default_factory=dict)
     """Measured limits of the device, e.g. copy_bytes_per_s; empty without a GPU."""
+    outside: Mapping[str, str] = field(default_factory=dict)
+    """{implementation in somebody's file: SHA-256 of that and the sources beside it}, see impls.outside."""
     schema: int = SCHEMA
     protocol: str = PROTOCOL
 
@@ -91,6 +96,10 @@ class Run:
             raise ValueError(f"machine {self.machine!r} is not a plain folder name.")
         if not re.fullmatch(r"[0-9a-f]{40}|unknown", self.commit):
             raise ValueError(f"commit {self.commit!r} is not a full hash.")
+        if not _is_moment(self.started):
+            raise ValueError(f"started {self.started!r:.60} is not a moment such as 2026-01-31T23:59:59Z.")
+        if not all(re.fullmatch(r"[0-9a-f]{64}", str(digest)) for digest in self.outside.values()):
+            raise ValueError("outside must hold the SHA-256 of each implementation's files.")
         _finite("ceilings", self.ceilings.values())
 
 
@@ -359,6 +368,13 @@ def _check_type(name: str, annotation: str, value: Any) -> None:
     kind = wanted.get(annotation.split("[")[0].split(" ")[0])
     if kind is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
         raise ValueError(f"field {name} should be {annotation}, not {value!r:.60}.")
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        return datetime.strptime(text, STARTED).strftime(STARTED) == text
+    except ValueError:
+        return False
 
 
 def _finite(what: str, numbers: Any) -> None:

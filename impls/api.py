@@ -33,8 +33,13 @@ def attention(
 
     q [B, Hq, Sq, D] bfloat16 or float16; k4 of [B, Hkv, Sk, D]; v4 of [B, Hkv, Sk, Dv]; pages and `kv_lens` as in
     `impls.contract`. Returns out [B, Hq, Sq, Dv] in q's dtype, with `return_lse` also lse [B, Hq, Sq] float32.
+    The results carry no autograd graph, whatever requires a gradient.
     Raises ValueError on operands that do not fit, and Unsupported with one sentence where `impl` cannot do it.
     """
+    import torch
+
+    if isinstance(q, torch.Tensor) and q.layout == torch.strided:
+        q = q.resolve_neg()  # kernels read the memory, where such a view is not negated yet
     inputs = Inputs(q, k4, v4, kv_lens, block_table)
     problem = problem_of(inputs, causal=causal, scale=scale, window=window, layout=layout)
     chosen = implementation(impl)
@@ -42,7 +47,8 @@ def attention(
     reason = chosen.why_not(problem, arch)
     if reason:
         raise Unsupported(reason)
-    plan = chosen.plan(problem, arch)
-    runner = plan.bind(q, plan.pack(k4, v4), kv_lens=kv_lens, block_table=block_table)
-    runner()
+    with torch.no_grad():
+        plan = chosen.plan(problem, arch)
+        runner = plan.bind(q, plan.pack(k4, v4), kv_lens=kv_lens, block_table=block_table)
+        runner()
     return (runner.output.out, runner.output.lse) if return_lse else runner.output.out

@@ -39,7 +39,15 @@ FLOAT32_MIN, FLOAT32_MAX = 2.0**-126, 2.0**128 - 2.0**104  # normal numbers
 
 
 class Unsupported(ValueError):
-    """An implementation cannot do a problem on an architecture; the message is the sentence `why_not` gives."""
+    """An implementation cannot do a problem on an architecture; the message is the sentence `why_not` gives.
+
+    Raises TypeError in its place where that is no sentence: who gives it is broken, and has refused nothing.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        if not isinstance(sentence, str) or not sentence.strip() or sentence.splitlines() != [sentence]:
+            raise TypeError(f"why_not gives one line that says why not, or None, and not {sentence!r:.80}.")
+        super().__init__(sentence)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
 import time
 from pathlib import Path
 
@@ -25,15 +25,15 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises OSError where it cannot be written; then what was there is there still, and no draft is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=DRAFT)
+    draft = path.parent / f"{DRAFT}{secrets.token_hex(8)}"  # nobody else's, and with the permissions of any new file
     try:
-        with os.fdopen(handle, "wb") as file:
+        with draft.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(draft).replace(path)
+        draft.replace(path)
     except BaseException:
-        Path(draft).unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise
 
 

@@ -23,6 +23,7 @@ Other layouts and conventions come in and go out through `impls.layouts`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,8 +64,10 @@ class NVFP4Tensor:
         for name in ("codes", "scales", "global_scale"):
             if not isinstance(getattr(self, name), torch.Tensor):
                 raise ValueError(f"NVFP4Tensor: {name} must be a tensor, not {type(getattr(self, name)).__name__}.")
+            if reason := why_not_plain(getattr(self, name)):
+                raise ValueError(f"NVFP4Tensor: {name} {reason}")
         for name in ("block_axis", "length"):
-            if not isinstance(getattr(self, name), int):
+            if not isinstance(getattr(self, name), int) or isinstance(getattr(self, name), bool):
                 raise ValueError(f"NVFP4Tensor: {name} must be a whole number, not {getattr(self, name)!r}.")
         blocks = self.scales.shape[-1] if self.scales.ndim else 0
         if self.length == -1:
@@ -112,6 +115,17 @@ class NVFP4Tensor:
         )
 
 
+def why_not_plain(tensor: torch.Tensor) -> str | None:
+    """None if a kernel can read `tensor` by its address and strides, else what follows its name in a sentence."""
+    import torch
+
+    if tensor.layout != torch.strided:
+        return f"must be a dense tensor, not {str(tensor.layout).removeprefix('torch.')}."
+    if tensor.is_neg() or tensor.is_conj():
+        return "is a view whose values are negated or conjugated when read; pass resolve_neg() or resolve_conj() of it."
+    return None
+
+
 def quantize(
     x: torch.Tensor,
     *,
@@ -120,11 +134,12 @@ def quantize(
     check: bool = True,
     backend: str | None = None,
 ) -> NVFP4Tensor:
-    """Round `x` [any shape, float] to NVFP4 with blocks of 16 along `block_axis`.
+    """Round `x` [any shape, bfloat16, float16, float32 or float64] to NVFP4 with blocks of 16 along `block_axis`.
 
     `global_scale` is a decode multiplier from 2^-126 to the largest float32 / 2688, a number or a 0-d tensor; left out,
     it is max|x| / 2688 (1 for a tensor of zeros).
-    Raises ValueError on NaN or Inf, on data that is not floating point, or on a global scale out of range.
+    Raises ValueError on NaN or Inf, on data of another dtype or of a tensor without data (meta), or on a global scale out of
+    range. The result carries no autograd graph.
     `check=False` reads nothing back, so it never synchronises. A NaN then makes its block NaN, and an Inf saturates like
     any value too large; with the default global scale either of them makes the whole tensor NaN.
 
@@ -138,7 +153,12 @@ def quantize(
         raise ValueError(f"quantize takes a dense tensor, not {what}.")
     if not x.is_floating_point() or x.ndim == 0:
         raise ValueError(f"quantize takes a floating-point tensor with at least one axis, not {x.dtype} {list(x.shape)}.")
-    if not isinstance(block_axis, int):
+    if x.dtype not in _dtypes():
+        raise ValueError(f"quantize takes bfloat16, float16, float32 or float64, not {str(x.dtype).removeprefix('torch.')}.")
+    if check and x.is_meta:
+        raise ValueError("quantize cannot check a meta tensor, which has no data; say check=False.")
+    x = x.detach().resolve_neg()
+    if not isinstance(block_axis, int) or isinstance(block_axis, bool):
         raise ValueError(f"block_axis must be a whole number, not {block_axis!r}.")
     axis = block_axis - x.ndim if block_axis >= 0 else block_axis
     if not -x.ndim <= axis <= -1:
@@ -153,7 +173,7 @@ def quantize(
             raise ValueError(f"quantize: global_scale must be one number, not a tensor of shape {list(scale.shape)}.")
         if check and not GLOBAL_SCALE_MIN <= float(scale) <= GLOBAL_SCALE_MAX:
             limits = f"{GLOBAL_SCALE_MIN:.3g} to {GLOBAL_SCALE_MAX:.3g}"
-            raise ValueError(f"quantize: global_scale must be a number from {limits}, not {float(global_scale)}.")
+            raise ValueError(f"quantize: global_scale must be a number from {limits}, not {global_scale!s:.60}.")
     if by_triton:
         from impls.triton.quantize import Quantizer
 
@@ -189,10 +209,23 @@ def as_global_scale(given: torch.Tensor | float, device: torch.device) -> torch.
     import torch
 
     if isinstance(given, torch.Tensor):
-        return given.to(device, torch.float32)
-    if not isinstance(given, (int, float)):
+        if given.is_complex() or given.layout != torch.strided:
+            raise ValueError(f"global_scale must be dense and real, not {given.layout}, {given.dtype}.")
+        return given.detach().resolve_neg().to(device, torch.float32)
+    if not isinstance(given, (int, float)) or isinstance(given, bool):
         raise ValueError(f"global_scale must be a number or a tensor, not {given!r}.")
-    return torch.full((), given, dtype=torch.float64, device=device).float()
+    try:
+        number = float(given)
+    except OverflowError:  # a whole number may be beyond every float
+        number = math.inf if given > 0 else -math.inf
+    return torch.full((), number, dtype=torch.float64, device=device).float()
+
+
+def _dtypes() -> tuple[torch.dtype, ...]:
+    """What can be rounded, and what values are given in."""
+    import torch
+
+    return torch.bfloat16, torch.float16, torch.float32, torch.float64
 
 
 def default_global_scale(values: torch.Tensor, *, per_row: bool = False) -> torch.Tensor:
@@ -212,14 +245,14 @@ def dequantize(t: NVFP4Tensor, dtype: torch.dtype | None = None) -> torch.Tensor
     """The values of `t` in the order of the original axes, float32 unless `dtype` is given.
 
     The product is formed in float64, where it is exact, and rounded to float32; a 16-bit `dtype` rounds once more.
-    Raises ValueError on what is no NVFP4Tensor, and on a dtype that is not floating point.
+    Raises ValueError on what is no NVFP4Tensor, and on a dtype other than bfloat16, float16, float32 and float64.
     """
     import torch
 
     if not isinstance(t, NVFP4Tensor):
         raise ValueError(f"dequantize takes an NVFP4Tensor, not {type(t).__name__}.")
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise ValueError(f"dequantize gives a floating-point dtype of torch, not {dtype!r}.")
+    if dtype is not None and dtype not in _dtypes():
+        raise ValueError(f"dequantize gives bfloat16, float16, float32 or float64, not {dtype!r}.")
     exact = decode(t).double() * t.global_scale.double()
     return exact if dtype == torch.float64 else exact.float().to(dtype or torch.float32)
 

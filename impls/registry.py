@@ -6,18 +6,21 @@ import importlib
 import importlib.util
 import re
 import sys
-from importlib.metadata import entry_points
+from collections.abc import Container
+from importlib.metadata import EntryPoint, distributions, entry_points
 from pathlib import Path
 from types import ModuleType
 
 from impls.arch import Arch, find
 from impls.contract import Implementation, Plan, Problem, Unsupported
+from impls.weights.registry import projections
 
 ENTRY_POINT_GROUP = "nvfp4_attention.implementations"
 _WORD = "[A-Za-z][A-Za-z0-9_.+-]{0,63}"
 NAME = re.compile(f"{_WORD}(:{_WORD})?")
 """What an implementation may be called: names are parts of cell ids, options and asv's class names. Behind a colon stands the
 implementation inside another: dual-chunk:triton."""
+ALLOWED = "a letter, then at most 63 letters, digits and any of _ . + -, and perhaps a colon and another such word"
 
 BUILT_IN = {
     "torch-reference-bf16": "impls.torch_reference:TorchReference",
@@ -47,12 +50,13 @@ def implementations() -> dict[str, Implementation]:
     """{name: implementation}: the built-in ones, stand-ins, then those of installed packages (entry points).
 
     An installed one that cannot be used is listed all the same, and its `why_not` says what went wrong.
-    Raises ValueError when two share a name.
+    Raises ValueError where an installed one has a name that is taken, or it cannot be found out what is installed.
     """
     found = built_in() | {name: _load(place) for name, place in STAND_INS.items()}
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
-        if entry.name in found:
-            raise ValueError(f"two implementations are called {entry.name!r}; the second comes from {entry.value}.")
+    for entry in _installed():
+        if reason := _misnamed(entry):
+            found[entry.name] = _Unloadable(entry.name, reason)
+            continue
         try:
             made = _load(entry.value)
             if made.name != entry.name:
@@ -71,8 +75,16 @@ def built_in() -> dict[str, Implementation]:
 
 
 def names() -> list[str]:
-    """The names of `implementations()` but for stand-ins, without importing what an installed package brings."""
-    return [*BUILT_IN, *(entry.name for entry in entry_points(group=ENTRY_POINT_GROUP))]
+    """The names of `implementations()` but for stand-ins and `misnamed`, without importing what an installed package brings.
+
+    Raises ValueError as `implementations` does.
+    """
+    return [*BUILT_IN, *(entry.name for entry in _installed() if not _misnamed(entry))]
+
+
+def misnamed() -> list[str]:
+    """A sentence for each installed one that nothing can run, because of its name."""
+    return list(filter(None, map(_misnamed, _installed())))
 
 
 def implementation(name: str) -> Implementation:
@@ -82,8 +94,13 @@ def implementation(name: str) -> Implementation:
     """
     found = implementations()
     if isinstance(name, str) and ".py:" in name:
+        outer = name.partition(":")[0]
+        if outer in found:
+            raise ValueError(
+                f"{name} has a file inside {outer}, which takes registered implementations only; install it as one."
+            )
         outside = _load(name)
-        if outside.name in found:
+        if _is_taken(outside.name, found):
             raise ValueError(f"the implementation at {name} calls itself {outside.name!r}, which is taken; rename it.")
         return outside
     if isinstance(name, str) and name not in found:
@@ -94,12 +111,16 @@ def implementation(name: str) -> Implementation:
         raise ValueError(
             f"unknown implementation {name!r}; there are {', '.join(found)}, or name one as path/to/file.py:Class."
         )
-    return found[name]
+    chosen = found[name]
+    if isinstance(chosen, _Unloadable) and not NAME.fullmatch(name):
+        raise ValueError(chosen.sentence)
+    return chosen
 
 
 def why_not(name: str, problem: Problem, arch: Arch | str) -> str | None:
-    """None if implementation `name` can do `problem` on `arch`, else one sentence."""
-    return implementation(name).why_not(problem, arch if isinstance(arch, Arch) else find(arch))
+    """None if implementation `name` can do `problem` on `arch`, else one sentence. Raises TypeError where it gives another."""
+    reason = implementation(name).why_not(problem, arch if isinstance(arch, Arch) else find(arch))
+    return str(Unsupported(reason)) if reason else None
 
 
 class _Unloadable(Implementation):
@@ -118,6 +139,44 @@ class _Unloadable(Implementation):
         raise Unsupported(self.sentence)
 
 
+def _installed() -> list[EntryPoint]:
+    """What installed packages bring. Raises ValueError where that cannot be read, or a name is taken."""
+    try:
+        found = list(entry_points(group=ENTRY_POINT_GROUP))
+    except Exception as error:  # a malformed file is whatever its parser stumbles over
+        raise ValueError(f"the entry points of {_damaged()} cannot be read; reinstall or remove it.") from error
+    listed = {*BUILT_IN, *STAND_INS}
+    taken = listed.copy()
+    for entry in found:
+        if entry.name in taken or _is_taken(entry.name, listed):
+            raise ValueError(
+                f"the installed implementation {entry.value} is called {entry.name!r}, which is taken; uninstall it."
+            )
+        taken.add(entry.name)
+    return found
+
+
+def _damaged() -> str:
+    """The distribution whose entry points cannot be read."""
+    for one in distributions():
+        try:
+            _ = one.entry_points
+        except Exception:  # as above
+            return f"the installed package {one.name}"
+    return "an installed package"
+
+
+def _misnamed(entry: EntryPoint) -> str | None:
+    if NAME.fullmatch(entry.name):
+        return None
+    return f"the installed implementation {entry.value} is called {entry.name!r:.80}, and a name is {ALLOWED}."
+
+
+def _is_taken(name: str, listed: Container[str]) -> bool:
+    """Whether `name` is one of `listed` or a projection, of a pair with one of `listed` outside, or of a layer."""
+    return name.partition(":")[0] in listed or name.rpartition("+")[2] in projections()
+
+
 def _load(place: str) -> Implementation:
     """The implementation at "package.module:Class" or "path/to/file.py:Class"."""
     source, _, attribute = place.rpartition(":")
@@ -132,8 +191,7 @@ def _load(place: str) -> Implementation:
     if not (hasattr(made, "name") and hasattr(made, "summary")):
         raise ValueError(f"cannot load implementation {place}: {attribute} has no name or no summary.")
     if not (isinstance(made.name, str) and NAME.fullmatch(made.name)):
-        allowed = "a letter, then at most 63 letters, digits and any of _ . + -, and perhaps a colon and another such word"
-        raise ValueError(f"cannot load implementation {place}: it calls itself {made.name!r:.80}, and a name is {allowed}.")
+        raise ValueError(f"cannot load implementation {place}: it calls itself {made.name!r:.80}, and a name is {ALLOWED}.")
     return made
 
 

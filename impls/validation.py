@@ -99,7 +99,12 @@ def check_output(
     problem: Problem, q: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, *, out_dtype: str | None = None
 ) -> None:
     """Raises ValueError unless `out`, in q's dtype or in `out_dtype`, and `lse` can take the results."""
+    from impls.nvfp4 import why_not_plain
+
     p = problem
+    for name, tensor in (("out", out), ("lse", lse)):
+        if reason := why_not_plain(tensor):
+            raise ValueError(f"{name} {reason}")
     _expect("out", "[B, Hq, Sq, Dv]", tuple(out.shape), (p.batch, p.q_heads, p.q_len, p.v_head_dim))
     _expect("lse", "[B, Hq, Sq]", tuple(lse.shape), (p.batch, p.q_heads, p.q_len))
     _check_dtype("out", out, out_dtype or p.dtype)
@@ -116,7 +121,7 @@ def check_output(
 def _check_types(inputs: Inputs) -> None:
     import torch
 
-    from impls.nvfp4 import NVFP4Tensor
+    from impls.nvfp4 import NVFP4Tensor, why_not_plain
 
     for name in ("k4", "v4"):
         if not isinstance(getattr(inputs, name), NVFP4Tensor):
@@ -126,6 +131,8 @@ def _check_types(inputs: Inputs) -> None:
         given = getattr(inputs, name)
         if not (isinstance(given, torch.Tensor) or (given is None and name != "q")):
             raise ValueError(f"{name} must be a tensor of torch, not {type(given).__name__}.")
+        if given is not None and (reason := why_not_plain(given)):
+            raise ValueError(f"{name} {reason}")
 
 
 def _check_ranks(q: torch.Tensor, k4: NVFP4Tensor, v4: NVFP4Tensor) -> None:

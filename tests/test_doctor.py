@@ -9,8 +9,9 @@ import pytest
 
 from benchmarks.commands import doctor
 from benchmarks.environment import GpuState
-from impls.arch import ARCHES
+from impls.arch import ARCHES, CPU
 from impls.registry import implementations
+from impls.torch_reference import TorchReference
 from nvfp4bench import main
 
 NO_GPU = GpuState(present=False, why_not="there is no NVIDIA driver here.")
@@ -195,3 +196,15 @@ def test_a_broken_machine_file_is_said_and_left_alone(
     assert main(["doctor", "--asv-machine"]) == 2
     assert "is not a machine file that asv can read" in capsys.readouterr().err
     assert (tmp_path / ".asv-machine.json").read_text() == "{"
+
+
+@pytest.mark.parametrize(("reason", "told"), [("True", "TypeError: why_not gives one line"), ("1 / 0", "ZeroDivisionError: ")])
+def test_an_implementation_that_cannot_be_asked_does_not_hide_the_others(reason, told):
+    class Broken(TorchReference):
+        name = "broken"
+
+        def why_not(self, problem, arch):
+            return eval(reason)
+
+    assert str(doctor._answer(Broken(), CPU)).startswith(f"broken cannot be asked: {told}")
+    assert doctor._answer(TorchReference(), CPU) is None

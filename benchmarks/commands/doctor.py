@@ -29,8 +29,8 @@ from benchmarks.environment import (
     tool_version,
     triton_ptxas,
 )
-from impls.arch import ARCHES, CPU
-from impls.contract import Problem
+from impls.arch import ARCHES, CPU, Arch, find
+from impls.contract import Implementation, Problem, Unsupported
 from impls.errors import CommandError
 from impls.registry import implementations
 from impls.worker import ROOT, Worker
@@ -140,9 +140,17 @@ def usable_implementations(here: str) -> list[dict[str, Any]]:
 
 def why_nots(request: Mapping[str, Any]) -> dict[str, dict[str, str | None]]:
     """{implementation: {arch: sentence or None}} for the architectures in `request`. Runs in a child of `_ask`."""
-    from impls.registry import why_not
+    return {name: {arch: _answer(one, find(arch)) for arch in request["arches"]} for name, one in implementations().items()}
 
-    return {name: {arch: why_not(name, TYPICAL, arch) for arch in request["arches"]} for name in implementations()}
+
+def _answer(one: Implementation, arch: Arch) -> str | None:
+    """Its sentence; where it has none to give, one about that."""
+    try:
+        reason = one.why_not(TYPICAL, arch)
+        return str(Unsupported(reason)) if reason else None
+    except Exception as error:  # one that is broken must not hide the others
+        what = (str(error).splitlines() or ["no message"])[0].rstrip(".")
+        return f"{one.name} cannot be asked: {type(error).__name__}: {what}."
 
 
 def save_asv_machine(machine: str, *, cpu: bool) -> dict[str, str]:

@@ -17,8 +17,10 @@ from benchmarks.commands.selection import add_place, add_selection, chosen_impls
 from benchmarks.commit import resolve_commit
 from benchmarks.here import place_here, this_run
 from benchmarks.journal import JournalWriter, read_results
-from benchmarks.records import COMPILED, FAILURES, STATUSES, TIMED
+from benchmarks.records import COMPILED, FAILURES, STATUSES, TIMED, Run
 from benchmarks.sweep import COMPILING, Place, how_of, predicted_seconds, sweep, units, within
+from impls.errors import CommandError
+from impls.outside import hash_of_file
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,14 +47,20 @@ def execute(arguments: argparse.Namespace) -> int:
     executed = [spec for spec in planned if spec.suite != COMPILED]
     parts = [(place_here(cpu=arguments.cpu), executed)] if executed else []
     parts += [(COMPILING, compiled)] if compiled else []
+    commit = resolve_commit(arguments.commit) if arguments.commit else None
+    if arguments.results.exists() and not arguments.results.is_dir():
+        raise CommandError(f"--results {arguments.results} is not a folder; name another.")
     if arguments.plan:
         for place, some in parts:
             _print_plan(some, place, arguments.budget)
         return 0
+    outside = {name: hash_of_file(source) for name, source in impls.items() if ".py:" in source}
     deadline = math.inf if arguments.budget is None else time.monotonic() + arguments.budget
     done: list[Done] = []
     for place, some in parts:
-        measured = _measured(some, place, arguments, deadline)
+        timed = any(spec.suite in TIMED for spec in some)
+        run = this_run(_command(arguments), place, timed=timed, commit=commit, outside=outside)
+        measured = _measured(some, place, run, arguments, deadline)
         if measured is None:
             return 130
         done.append(measured)
@@ -68,15 +76,16 @@ Done = tuple[Counter[str], list[CellSpec], Path]
 """Verdicts, what is left to measure, and the journal."""
 
 
-def _measured(planned: Sequence[CellSpec], place: Place, arguments: argparse.Namespace, deadline: float) -> Done | None:
-    """What came of measuring `planned` into a journal of its own; None where that was interrupted."""
-    commit = resolve_commit(arguments.commit) if arguments.commit else None
-    timed = any(spec.suite in TIMED for spec in planned)
-    run = this_run(_command(arguments), place, timed=timed, commit=commit)
+def _measured(
+    planned: Sequence[CellSpec], place: Place, run: Run, arguments: argparse.Namespace, deadline: float
+) -> Done | None:
+    """What came of measuring `planned` into the journal of `run`; None where that was interrupted."""
     budget = None if arguments.budget is None else max(deadline - time.monotonic(), 0.0)
     with JournalWriter(arguments.results, run, resume=arguments.resume) as journal:
         if journal.cut:
             _say(journal.cut)
+        for name in journal.edited:
+            _say(f"the file of {name} or one beside it was edited since its cells were measured; they are measured again.")
         try:
             left = sweep(planned, place, journal, budget=budget, report=_say)
         except KeyboardInterrupt:

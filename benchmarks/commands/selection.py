@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from benchmarks.asv_names import told_apart
@@ -10,6 +11,7 @@ from benchmarks.operations import all_names, implementation
 from benchmarks.records import COMPILED, SUITES
 from impls.errors import CommandError
 from impls.outside import name_of_file
+from impls.registry import misnamed
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
@@ -29,10 +31,12 @@ def add_results(parser: argparse.ArgumentParser) -> None:
 def chosen_impls(text: str | None) -> dict[str, str]:
     """{name: what the registry finds it by}.
 
-    Raises ValueError that lists the names if one is unknown, and CommandError if one cannot be loaded or has the name of
-    another, also in asv's spelling.
+    What is left out of all there are is said on stderr. Raises ValueError that lists the names if one is unknown, and
+    CommandError if one cannot be loaded or has the name of another, also in asv's spelling.
     """
     if text is None:
+        for sentence in misnamed():
+            print(f"left out: {sentence}", file=sys.stderr)
         return {name: name for name in all_names()}
     chosen = {}
     for source in words("--impl", text):

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import stat
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from impls.errors import CommandError
+from impls.files import replace_file
 
 SCHEMA = 1
 METRICS = ("relative_l2", "largest_row_error", "lse_error")
@@ -25,6 +29,7 @@ TOLERATED_SHARE = 1 / 20
 """A metric fails over 1.25 x its baseline and by more than 1/20 of its bound: both, or float32 noise would fail."""
 
 FOLDER = Path(__file__).parent / "baselines"
+ANEW = "remove that file, then make them anew with --update"
 Entry = Mapping[str, float]
 
 
@@ -54,12 +59,12 @@ class Baselines:
         return ", ".join(changes)
 
     def write(self, path: Path) -> None:
-        """Sorted, so that a change of one entry is a change of one place."""
+        """Sorted, so that a change of one entry is a change of one place. Raises CommandError, and then the old ones stay."""
         data = {"schema": SCHEMA, "toolchain": toolchain(), "entries": self.entries}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
-        temporary.replace(path)
+        try:
+            replace_file(Path(os.path.realpath(path)), (json.dumps(data, indent=1, sort_keys=True) + "\n").encode())
+        except OSError as error:
+            raise CommandError(f"cannot write the baselines {path}: {error.strerror}.") from error
 
 
 def default_path(on: str, arch: str) -> Path:
@@ -70,16 +75,19 @@ def default_path(on: str, arch: str) -> Path:
 def read(path: Path) -> Baselines:
     """Raises CommandError, in one sentence, unless `path` is a baseline file of this version."""
     try:
-        data = json.loads(path.read_text())
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe waits, and reading some devices never ends
+            raise CommandError(f"the baselines {path} are not a regular file; name one.")
+        data = json.loads(path.read_bytes())
     except OSError as error:
         raise CommandError(f"cannot read the baselines {path}: {error.strerror}.") from error
-    except ValueError as error:
-        raise CommandError(f"the baselines {path} are not JSON; make them anew with --update.") from error
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"the baselines {path} are damaged, since they are not JSON of ours; {ANEW}.") from error
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise CommandError(f"the baselines {path} are not of schema {SCHEMA}; make them anew with --update.")
+        raise CommandError(f"the baselines {path} are not of schema {SCHEMA}; {ANEW}.")
     entries, tools = data.get("entries"), data.get("toolchain")
     if not _are_entries(entries) or not isinstance(tools, dict):
-        raise CommandError(f"the baselines {path} are damaged: entries must be numbers by implementation, case and metric.")
+        wanted = "entries must be numbers by implementation, case and metric"
+        raise CommandError(f"the baselines {path} are damaged: {wanted}; {ANEW}.")
     return Baselines(entries, tools)
 
 
@@ -118,10 +126,13 @@ def _are_entries(data: Any) -> TypeGuard[dict[str, dict[str, dict[str, float]]]]
     return isinstance(data, dict) and all(
         isinstance(cases, dict)
         and all(
-            isinstance(entry, dict)
-            and sorted(entry) == sorted(METRICS)
-            and all(isinstance(v, (int, float)) and not isinstance(v, bool) and 0 <= v < math.inf for v in entry.values())
+            isinstance(entry, dict) and sorted(entry) == sorted(METRICS) and all(map(_is_error, entry.values()))
             for entry in cases.values()
         )
         for cases in data.values()
     )
+
+
+def _is_error(value: Any) -> bool:
+    """Whether it is a finite number of at least 0; JSON's whole numbers may be larger than any float."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max

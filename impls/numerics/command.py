@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -20,7 +22,7 @@ from impls.numerics.baselines import Baselines, default_path, read
 from impls.numerics.cases import CASES
 from impls.numerics.gate import Chosen, Verdict, refused_as_a_whole, run
 from impls.outside import name_of_file
-from impls.registry import STAND_INS, implementation, names
+from impls.registry import STAND_INS, implementation, misnamed, names
 
 TIMEOUT = 300.0
 """Seconds a case may take: ten times what the slowest takes interpreted on a slow core."""
@@ -49,10 +51,15 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.baseline and not arguments.update and not path.exists():
         raise CommandError(f"there are no baselines {path}; make them with --update.")
     baselines = read(path) if path.exists() else Baselines()
-    if arguments.json and arguments.junit and arguments.json.resolve() == arguments.junit.resolve():
+    if arguments.json and arguments.junit and _same(arguments.json, arguments.junit):
         raise CommandError(f"--json and --junit are both {arguments.json}; name two files.")
-    for file in filter(None, (arguments.json, arguments.junit, path if arguments.update else None)):
+    for option, file in (("--json", arguments.json), ("--junit", arguments.junit)):
+        if file and _same(file, path):
+            raise CommandError(f"{option} {file} is the file of the baselines, which it would destroy; name another.")
+    for file in filter(None, (arguments.json, arguments.junit)):
         _check_writable(file)
+    if arguments.update:
+        _check_replaceable(path)
 
     if on == "gpu":
         requests = [{"impl": one.source, "case": case, "arch": arch} for one in chosen for case in cases]
@@ -97,6 +104,8 @@ def _chosen(given: str | None) -> list[Chosen]:
     """The implementations to run. Raises CommandError for one that is not there or cannot be loaded."""
     known = names()
     if given is None:
+        for sentence in misnamed():
+            print(f"left out: {sentence}", file=sys.stderr)
         return [Chosen(name, name) for name in known]
     chosen = []
     for source in dict.fromkeys(filter(None, (word.strip() for word in given.split(",")))):
@@ -134,6 +143,21 @@ def _check_writable(path: Path) -> None:
             path.unlink()
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error.strerror}.") from error
+
+
+def _check_replaceable(path: Path) -> None:
+    """As `_check_writable`, of a file that another is put in the place of."""
+    try:
+        with tempfile.TemporaryFile(dir=os.path.realpath(path.parent)):
+            pass
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}.") from error
+
+
+def _same(file: Path, other: Path) -> bool:
+    """Whether what is written to one is written to the other, by links too."""
+    paths = [Path(os.path.realpath(one)) for one in (file, other)]
+    return paths[0] == paths[1] or (all(path.exists() for path in paths) and paths[0].samefile(paths[1]))
 
 
 def _write(path: Path, text: str) -> None:

@@ -62,6 +62,7 @@ class SdpaRunner(Runner):
         self, plan: SdpaPlan, q: torch.Tensor, cache: Cache, output: Output, *, keep_out: bool, keep_lse: bool
     ) -> None:
         p = plan.problem
+        q = q.detach()  # results carry no graph
         self.output = output
         self._keep_out, self._keep_lse = keep_out, keep_lse
         self._attend = ATTEND[plan.backend]

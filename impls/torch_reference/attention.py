@@ -37,6 +37,7 @@ class TorchRunner(Runner):
         self.inputs = inputs
         self.output = output
 
+    @torch.no_grad()
     def __call__(self) -> None:
         p, i = self.problem, self.inputs
         k = self._tokens_first(i.k4)  # [B, Hkv, Sk, D]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from impls.contract import Unsupported
 from impls.host import arch_of
-from impls.weights.contract import Projection
+from impls.weights.contract import Projection, check_weights
 from impls.weights.registry import projection
 
 if TYPE_CHECKING:
@@ -18,23 +18,34 @@ if TYPE_CHECKING:
 def linear(x: torch.Tensor, w4: NVFP4Tensor, *, impl: str = "w4a16") -> torch.Tensor:
     """x @ deq(w4)^T [..., N] in x's dtype, of x [..., K] and w4 of [N, K], by the projection that `impl` names.
 
+    The result carries no autograd graph, whatever requires a gradient. Without rows nothing is computed, but all is checked.
     Raises ValueError on operands that do not fit, and Unsupported with one sentence where `impl` cannot do it.
     """
     import torch
 
+    from impls.nvfp4 import NVFP4Tensor, why_not_plain
+
     if not isinstance(x, torch.Tensor) or x.ndim < 1:
         raise ValueError(f"x must be a tensor [..., K], not {'a scalar' if isinstance(x, torch.Tensor) else type(x).__name__}.")
-    if getattr(w4, "shape", ()) is None or len(getattr(w4, "shape", ())) != 2:
+    if not isinstance(w4, NVFP4Tensor) or len(w4.shape) != 2:
         raise ValueError("w4 must be an NVFP4Tensor of [N, K].")
-    rows = x.reshape(-1, x.shape[-1])
-    if rows.shape[0] == 0:
-        return x.new_empty(*x.shape[:-1], w4.shape[0])
-    problem = Projection(rows.shape[0], w4.shape[0], w4.shape[1], str(x.dtype).removeprefix("torch."))
+    if x.layout != torch.strided:
+        raise ValueError(f"x {why_not_plain(x)}")
+    if x.shape[-1] != w4.shape[1]:
+        raise ValueError(f"x must have shape [..., K] with K = {w4.shape[1]}, as w4 has it, not {list(x.shape)}.")
+    if w4.device != x.device:
+        raise ValueError(f"w4 must be on {x.device}, as x is, not on {w4.device}.")
+    count, (outputs, inputs) = x.shape[:-1].numel(), w4.shape
+    problem = Projection(max(count, 1), outputs, inputs, str(x.dtype).removeprefix("torch."))
+    check_weights(problem, w4)
     chosen, arch = projection(impl), arch_of(x.device)
     reason = chosen.why_not(problem, arch)
     if reason:
         raise Unsupported(reason)
-    plan = chosen.plan(problem, arch)
-    runner = plan.bind(rows, plan.pack(w4))
-    runner()
-    return runner.out.view(*x.shape[:-1], w4.shape[0])
+    if not count:
+        return x.new_empty(*x.shape[:-1], outputs)
+    with torch.no_grad():
+        plan = chosen.plan(problem, arch)
+        runner = plan.bind(x.resolve_neg().reshape(count, inputs), plan.pack(w4))
+        runner()
+    return runner.out.view(*x.shape[:-1], outputs)

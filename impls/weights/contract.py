@@ -156,12 +156,16 @@ def check_rows(problem: Projection, x: torch.Tensor, out: torch.Tensor | None) -
     """The output for `x`: `out`, or a new one. Raises ValueError where either is not the problem's."""
     import torch
 
+    from impls.nvfp4 import why_not_plain
+
     given = {"x": (x, ("M", "K"), (problem.rows, problem.inputs))}
     if out is not None:
         given["out"] = (out, ("M", "N"), (problem.rows, problem.outputs))
     for name, (tensor, letters, wanted) in given.items():
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"{name} must be a tensor, not {type(tensor).__name__}.")
+        if reason := why_not_plain(tensor):
+            raise ValueError(f"{name} {reason}")
         if tuple(tensor.shape) != wanted:
             raise ValueError(f"{name} must have shape [{', '.join(letters)}] = {list(wanted)}, not {list(tensor.shape)}.")
         if str(tensor.dtype) != f"torch.{problem.dtype}":

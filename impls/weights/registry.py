@@ -17,6 +17,6 @@ def projections() -> dict[str, ProjectionImplementation]:
 def projection(name: str) -> ProjectionImplementation:
     """The implementation called `name`. Raises ValueError if there is none."""
     found = projections()
-    if name not in found:
+    if not isinstance(name, str) or name not in found:
         raise ValueError(f"unknown projection {name!r}; there are {', '.join(found)}.")
     return found[name]

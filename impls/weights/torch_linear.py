@@ -62,7 +62,7 @@ class _Plan(ProjectionPlan):
 
 class _Runner(ProjectionRunner):
     def __init__(self, x: torch.Tensor, weights: torch.Tensor, out: torch.Tensor) -> None:
-        self._x = x
+        self._x = x.detach()  # results carry no graph
         self._transposed = weights.t()
         self.out = out
 

@@ -8,13 +8,14 @@ import os
 import statistics
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from asv.results import Results
 from asv_runner.statistics import compute_stats
 
-from benchmarks.asv_file import asv_path, benchmark_list, result_file, sample_statistics, write_asv_files
+from benchmarks.asv_file import _write, asv_path, benchmark_list, result_file, sample_statistics, write_asv_files
 from benchmarks.asv_machine import machine_fields
 from benchmarks.asv_names import told_apart
 from benchmarks.cells import workloads
@@ -170,6 +171,15 @@ def test_a_file_that_cannot_be_written_is_one_sentence_and_the_journal_stays(tmp
         write_asv_files(tmp_path, journals)
     assert read_journal(journals[0].path).cells == (host_cell(),)
     assert not list(tmp_path.rglob("*.draft"))
+
+
+def test_two_that_write_at_once_leave_whole_files(tmp_path):
+    path = tmp_path / "benchmarks.json"
+    contents = [{"name": letter * 200_000} for letter in "ab"]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: _write(path, contents[number % 2]), range(40)))
+    assert json.loads(path.read_text()) in contents
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_driver_or_toolchain_update_starts_no_new_machine():

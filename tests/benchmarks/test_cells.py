@@ -74,6 +74,17 @@ def test_a_pattern_selects_by_id():
     assert {spec.workload.name for spec in both} == {"decode", "prefill"}
 
 
+def test_globs_may_have_blanks_around_them_and_each_must_match():
+    assert specs(IMPLS, pattern=" decode/triton/d64/* , prefill/triton/d64/kv1024 ") == specs(
+        IMPLS, pattern="decode/triton/d64/*,prefill/triton/d64/kv1024"
+    )
+    with pytest.raises(ValueError, match=r"^no cell is called 'decode/triton/d65/\*'; ids read like"):
+        specs(IMPLS, pattern="decode/triton/d64/*,decode/triton/d65/*")
+    for pattern in ("", "decode/*,", "decode/*, ,host/*"):
+        with pytest.raises(ValueError, match="is empty"):
+            specs(IMPLS, pattern=pattern)
+
+
 def test_the_longest_contexts_come_first_once_the_quick_cells_are_through():
     found = specs(IMPLS, pattern="decode/triton/*")
     assert [spec.values[1] for spec in found if not spec.quick] == sorted(

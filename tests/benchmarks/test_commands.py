@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -66,6 +67,9 @@ BAD_INPUT = {
     "quick and full": (["run", "--quick", "--full"], "not allowed with argument"),
     "unknown commit": (["run", "--commit", "no-such-branch"], "there is no commit 'no-such-branch' here; give its full hash"),
     "commit that is an option": (["run", "--commit=--all"], "there is no commit '--all' here"),
+    "plan for an unknown commit": (["run", "--plan", "--commit", "no-such-branch"], "there is no commit 'no-such-branch' here"),
+    "second glob unknown": (["run", "--cell", "host/*, nothing/*"], "no cell is called 'nothing/*'; ids read like"),
+    "empty glob": (["run", "--cell", "host/*,"], "one of 'host/*,' is empty"),
     "option nobody knows": (["run", "--fast"], "unrecognized arguments: --fast"),
     "cell without id": (["cell"], "the following arguments are required: ID"),
     "cell that is not there": (["cell", "decode/triton/d100/kv1024"], "there is no cell 'decode/triton/d100/kv1024'"),
@@ -95,8 +99,10 @@ def test_bad_input_is_one_sentence_and_status_2(name, capsys, tmp_path, monkeypa
 
 def test_results_that_are_a_file_are_one_sentence(tmp_path, capsys):
     (tmp_path / "results").write_text("")
-    assert nvfp4bench_main("run", "--impl", REFUSES, "--suite", "host", "--results", tmp_path / "results") == 2
-    assert capsys.readouterr().err.strip().endswith("Not a directory.")
+    for plan in ((), ("--plan",)):
+        words = ["run", "--impl", REFUSES, "--suite", "host", "--results", tmp_path / "results", *plan]
+        assert nvfp4bench_main(*words) == 2
+        assert capsys.readouterr().err.strip().endswith("results is not a folder; name another.")
 
 
 def test_a_gpu_that_torch_cannot_use_is_said_and_the_cpu_only_asked_for(tmp_path, capsys, monkeypatch):
@@ -172,6 +178,26 @@ def test_run_counts_says_where_and_can_be_continued(tmp_path, capsys):
     assert [cell.id for cell in journal.cells] == ["host/refuses/d64/kv1024", "host/refuses/d64/kv4096"]
     assert nvfp4bench_main(*words, "--resume") == 0
     assert "2 of 2 cells are in the journal already." in capsys.readouterr().err
+
+
+def test_resuming_measures_again_what_was_edited_since(tmp_path, capsys):
+    file = tmp_path / "mine" / "mine.py"
+    file.parent.mkdir()
+    file.write_text(Path(HOSTILE).read_text())
+    words = ["run", "--impl", f"{file}:Refuses", "--cell", "host/*/d64/*", "--results", tmp_path / "results"]
+    assert nvfp4bench_main(*words) == 0
+    file.with_name("notes.txt").write_text("which no source is")
+    capsys.readouterr()
+    assert nvfp4bench_main(*words, "--resume") == 0
+    assert "2 of 2 cells are in the journal already." in capsys.readouterr().err
+    file.write_text(file.read_text().replace("it does not want to.", "it still does not want to."))
+    assert nvfp4bench_main(*words, "--resume", "--cell", "host/*/d64/kv1024") == 0
+    told = capsys.readouterr().err
+    assert "the file of refuses or one beside it was edited since its cells were measured" in told
+    assert "already" not in told
+    (journal,), _ = read_results(tmp_path / "results")
+    (cell,) = journal.cells  # the other was not measured yet
+    assert str(cell.sentence).endswith("it still does not want to.")
 
 
 def test_the_recorded_command_names_no_folder(tmp_path):
@@ -262,7 +288,7 @@ def test_an_implementation_that_raises_when_called_once_is_one_sentence(capsys):
 def test_a_module_that_ends_its_process_does_not_end_the_command(statement, tmp_path, capsys):
     (tmp_path / "ends.py").write_text(f"import os, sys\n{statement}\n")
     assert nvfp4bench_main("run", "--impl", f"{tmp_path}/ends.py:Kernel", "--results", tmp_path / "results") == 2
-    assert f"cannot use {tmp_path}/ends.py:Kernel: " in capsys.readouterr().err
+    assert re.search(rf"cannot (use|load implementation) {tmp_path}/ends.py:Kernel: ", capsys.readouterr().err)
     assert not (tmp_path / "results").exists()
 
 
@@ -277,7 +303,25 @@ def test_results_check_adopt_thin(tmp_path, capsys):
     assert nvfp4bench_main("results", "thin", "--results", tmp_path) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "there is nothing to do."
     next(tmp_path.rglob("*.jsonl")).write_text("nonsense\n")
-    assert nvfp4bench_main("results", "check", "--results", tmp_path) == 1
+    for action in ("check", "adopt", "thin"):
+        assert nvfp4bench_main("results", action, "--results", tmp_path) == 1
+        assert "the line is not JSON" in capsys.readouterr().out
+
+
+def test_a_bad_journal_is_said_and_the_others_are_measured_checked_and_thinned(tmp_path, capsys):
+    for number, bad in (("a", {"started": "yesterday"}), ("b", {"command": "nvfp4bench run --cell 'host/*"})):
+        with JournalWriter(tmp_path, run(commit=number * 40), resume=False) as journal:
+            journal.append(host_cell())
+        text = journal.path.read_text()
+        for name, value in bad.items():
+            text = text.replace(json.dumps({name: getattr(run(), name)})[1:-1], json.dumps({name: value})[1:-1])
+        journal.path.write_text(text)
+    words = ["run", "--impl", REFUSES, "--cell", "host/*/d64/kv1024", "--results", tmp_path]
+    assert nvfp4bench_main(*words) == 0
+    assert f"{'a' * 8}-py3.11-torch2.13.0.cells.jsonl:1: started 'yesterday' is not a moment" in capsys.readouterr().err
+    for action in ("check", "thin"):
+        assert nvfp4bench_main("results", action, "--results", tmp_path) == 1
+        assert capsys.readouterr().out.count("is not a moment") == 1
 
 
 def test_the_tree_works_from_a_bare_copy(tmp_path):

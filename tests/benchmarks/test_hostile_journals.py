@@ -62,6 +62,11 @@ BAD_SECOND_LINES = {
     ),
     "another schema": (line(run(), schema=99), "journal schema 99 is not 2"),
     "machine that climbs": (line(run(), machine="../x"), "machine '../x' is not a plain folder name"),
+    "started in words": (line(run(), started="yesterday"), "started 'yesterday' is not a moment such as"),
+    "started on no day": (line(run(), started="9999-99-99T00:00:00Z"), "started '9999-99-99T00:00:00Z' is not a moment"),
+    "started without a zone": (line(run(), started="2026-01-01T00:00:00"), "is not a moment"),
+    "started in short": (line(run(), started="2026-1-1T00:00:00Z"), "is not a moment"),
+    "files that are no hash": (line(run(), outside={"mine": "x"}), "outside must hold the SHA-256"),
     "commit no hash": (line(run(), commit="main"), "commit 'main' is not a full hash"),
     "environment no object": (line(run(), environment=[]), "a run record has wrong fields"),
 }

@@ -111,6 +111,28 @@ def test_resume_knows_what_is_there(tmp_path):
     assert (found.run.started, found.cells) == ("2026-02-02T00:00:00Z", (host_cell(),))
 
 
+def test_cells_of_a_file_that_was_edited_do_not_count(tmp_path):
+    a, b = ({"mine": digit * 64} for digit in "ab")
+    cells = (host_cell(1024, "mine"), host_cell(4096, "mine"), host_cell(1024))
+    path = written(tmp_path, *cells, of=run(outside=a))
+    with JournalWriter(tmp_path, run(outside=a), resume=True) as journal:
+        assert (list(journal.recorded.values()), journal.edited) == (list(cells), [])
+    with JournalWriter(tmp_path, run(), resume=True) as journal:  # a run without it says nothing of it
+        assert list(journal.recorded.values()) == list(cells)
+    with JournalWriter(tmp_path, run(outside=b), resume=True) as journal:
+        assert (list(journal.recorded.values()), journal.edited) == ([host_cell(1024)], ["mine"])
+        journal.append(host_cell(4096, "mine"))
+    assert list(read_journal(path).cells) == [host_cell(1024), host_cell(4096, "mine")]
+    assert read_journal(path).run.outside == b
+
+
+def test_a_journal_that_says_nothing_of_files_loses_their_cells_when_it_is_gone_on_with(tmp_path):
+    path = written(tmp_path, host_cell(1024, "mine"), host_cell(1024))
+    assert len(read_journal(path).cells) == 2
+    with JournalWriter(tmp_path, run(outside={"mine": "a" * 64}), resume=True) as journal:
+        assert list(journal.recorded.values()) == [host_cell(1024)]
+
+
 def test_ceilings_are_the_last_ones_measured(tmp_path):
     first, second = {"copy_bytes_per_s": 4e12}, {"copy_bytes_per_s": 3e12}
     path = written(tmp_path, host_cell(1024), of=run(ceilings=first))

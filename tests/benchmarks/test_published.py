@@ -193,6 +193,13 @@ def test_thin_spares_the_newest_and_the_newest_full_run_of_each_machine(tmp_path
     assert published.thin(tmp_path) == ([], [])
 
 
+def test_a_command_that_no_shell_reads_is_no_full_run(tmp_path):
+    path = measured(tmp_path, host_cell(), of=run(command="nvfp4bench run --full --cell 'host/*"))
+    measured(tmp_path, host_cell(), of=run(commit="b" * 40, started="2026-02-01T00:00:00Z"))
+    (done,), refused = published.thin(tmp_path)
+    assert done.startswith(f"{path}: ") and refused == []
+
+
 def test_thinned_results_are_sound(tmp_path):
     measured(tmp_path, host_cell(), of=run(commit=LOST))
     measured(tmp_path, host_cell(), of=run(started="2026-02-01T00:00:00Z"))

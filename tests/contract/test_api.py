@@ -201,3 +201,16 @@ def test_public_names() -> None:
         assert getattr(nvfp4bench, name) is not None
     with pytest.raises(AttributeError, match=r"^module 'nvfp4bench' has no attribute 'flash'$"):
         nvfp4bench.flash  # noqa: B018
+
+
+def test_a_view_that_is_negated_when_read_is_taken_as_it_reads() -> None:
+    i = make("causal").inputs
+    wanted = attention(-i.q, i.k4, i.v4, impl=IMPL)
+    assert isinstance(wanted, torch.Tensor)
+    assert torch.equal(wanted, attention(torch._neg_view(i.q), i.k4, i.v4, impl=IMPL))  # type: ignore[arg-type]
+
+
+def test_a_result_carries_no_graph() -> None:
+    i = make("causal").inputs
+    for result in attention(i.q.clone().requires_grad_(), i.k4, i.v4, impl=IMPL, return_lse=True):
+        assert not result.requires_grad

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.commands.selection import chosen_impls
 from impls.arch import CPU, find
 from impls.contract import Implementation, Plan, Problem, Unsupported
-from impls.registry import BUILT_IN, ENTRY_POINT_GROUP, STAND_INS, implementation, implementations, why_not
+from impls.errors import CommandError
+from impls.outside import name_of_file
+from impls.registry import BUILT_IN, ENTRY_POINT_GROUP, STAND_INS, implementation, implementations, misnamed, names, why_not
 
 PROBLEM = Problem(batch=1, q_heads=1, kv_heads=1, q_len=1, kv_len=16, head_dim=16, v_head_dim=16)
 
@@ -130,10 +134,28 @@ def test_a_file_that_changed_is_read_again(file: Path) -> None:
     assert implementation(f"{file}:Mine").name == "other"
 
 
-def test_a_file_that_takes_the_name_of_another(file: Path) -> None:
-    file.write_text(SOURCE.format(name="triton"))
-    with pytest.raises(ValueError, match=r"mine.py:Mine calls itself 'triton', which is taken; rename it\.$"):
+@pytest.mark.parametrize("name", ["triton", "dual-chunk", "dual-chunk:a4q", "triton:mine", "w4a16", "mine+w4a16"])
+def test_a_file_that_takes_the_name_of_another(file: Path, name: str) -> None:
+    file.write_text(SOURCE.format(name=name))
+    with pytest.raises(ValueError, match=rf"mine.py:Mine calls itself '{re.escape(name)}', which is taken; rename it\.$"):
         implementation(f"{file}:Mine")
+
+
+@pytest.mark.parametrize("name", ["mine:triton", "mine+", "a+b", "w4a17"])
+def test_a_name_that_is_nobodys_may_be_taken(file: Path, name: str) -> None:
+    file.write_text(SOURCE.format(name=name))
+    assert implementation(f"{file}:Mine").name == name
+
+
+def test_a_file_inside_another_is_refused_in_words(file: Path) -> None:
+    with pytest.raises(ValueError, match=r"has a file inside dual-chunk, which takes registered implementations only"):
+        implementation(f"dual-chunk:{file}:Mine")
+
+
+def test_a_file_that_cannot_be_used_is_said_once(file: Path) -> None:
+    with pytest.raises(CommandError) as caught:
+        name_of_file(f"{file}:Absent")
+    assert str(caught.value).startswith(f"cannot load implementation {file}:Absent: AttributeError: ")
 
 
 @pytest.mark.parametrize(
@@ -213,10 +235,46 @@ def test_an_installed_implementation_that_cannot_be_used_is_listed_with_its_reas
     sys.modules.pop("mine", None)
 
 
-def test_two_implementations_of_one_name_are_an_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(file.parent, monkeypatch, "triton = mine:Mine")
-    with pytest.raises(ValueError, match=r"^two implementations are called 'triton'; the second comes from mine:Mine\.$"):
-        implementations()
+@pytest.mark.parametrize("name", ["triton", "dual-chunk", "dual-chunk:a4q", "w4a16", "mine+w4a16"])
+def test_an_installed_one_whose_name_is_taken_is_refused_before_anything_is_measured(
+    name: str, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(file.parent, monkeypatch, f"{name} = mine:Mine")
+    sentence = rf"^the installed implementation mine:Mine is called '{re.escape(name)}', which is taken; uninstall it\.$"
+    for ask in (implementations, names, lambda: chosen_impls(None)):
+        with pytest.raises(ValueError, match=sentence):
+            ask()
+
+
+@pytest.mark.parametrize("name", ["a b/c", "4bit", "a:b:c"])
+def test_an_installed_one_whose_name_is_no_part_of_an_id_is_left_out_and_said(
+    name: str, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(file.parent, monkeypatch, f"{name} = mine:Mine")
+    assert name not in chosen_impls(None)
+    told = capsys.readouterr().err
+    assert told.startswith(f"left out: the installed implementation mine:Mine is called {name!r}, and a name is a letter")
+    assert told.count("\n") == 1
+    assert implementations()[name].why_not(PROBLEM, CPU) == misnamed()[0]
+    with pytest.raises(ValueError, match="and a name is a letter"):
+        implementation(name)
+
+
+def test_entry_points_that_cannot_be_read_are_one_sentence(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(file.parent, monkeypatch, "mine")
+    with pytest.raises(
+        ValueError, match=r"^the entry points of the installed package outside cannot be read; reinstall or remove"
+    ):
+        names()
+
+
+@pytest.mark.parametrize("reason", [True, 3, ["a"], "two\nlines", "\n"])
+def test_a_reason_that_is_no_sentence_is_no_refusal(reason: object, file: Path) -> None:
+    file.write_text(SOURCE.format(name="mine").replace('"it only says no."', repr(reason)))
+    with pytest.raises(TypeError, match=r"^why_not gives one line that says why not, or None, and not "):
+        why_not(f"{file}:Mine", PROBLEM, "cpu")
+    with pytest.raises(TypeError, match="why_not gives one line"):
+        raise Unsupported(reason)  # type: ignore[arg-type]
 
 
 def test_defaults_of_an_implementation() -> None:

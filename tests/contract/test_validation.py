@@ -304,3 +304,16 @@ def test_bind_takes_outputs_or_allocates_them() -> None:
         bind_inputs(problem(kv_len=48), dense(), None, None)
     with pytest.raises(ValueError, match=r"^lse must be float32"):
         bind_inputs(problem(), dense(), None, given["lse"].half())
+
+
+def test_what_kernels_would_read_wrongly_is_refused() -> None:
+    """A lazy negation is a flag beside the memory, which kernels do not see; neither do they see how a sparse tensor lies."""
+    given, asked = dense(), problem_of(dense())
+    for changed in (torch._neg_view(given.q), given.q.to_sparse()):
+        with pytest.raises(ValueError, match=r"^q (is a view whose values are negated|must be a dense tensor)"):
+            check_inputs(asked, replace(given, q=changed))
+    for name in ("out", "lse"):
+        tensors = outputs()
+        tensors[name] = torch._neg_view(tensors[name])
+        with pytest.raises(ValueError, match=f"^{name} is a view whose values are negated"):
+            check_output(problem(), given.q, **tensors)

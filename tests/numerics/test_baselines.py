@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,8 @@ def test_unknown_implementation_or_case_has_no_entry() -> None:
         json.dumps({"schema": 1, "toolchain": {}, "entries": {"a": {"x": {**ENTRY, "lse_error": "0.1"}}}}),
         json.dumps({"schema": 1, "toolchain": {}, "entries": {"a": {"x": {**ENTRY, "lse_error": math.nan}}}}),
         json.dumps({"schema": 1, "toolchain": {}, "entries": {"a": {"x": {**ENTRY, "lse_error": -1.0}}}}),
+        json.dumps({"schema": 1, "toolchain": {}, "entries": {"a": {"x": {**ENTRY, "lse_error": 10**400}}}}),
+        "[" * 100_000,
     ],
 )
 def test_damaged_file_is_one_sentence(text: str, tmp_path: Path) -> None:
@@ -81,6 +85,42 @@ def test_damaged_file_is_one_sentence(text: str, tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"cpu\.json") as caught:
         read(path)
     assert "\n" not in str(caught.value)
+    assert "remove that file, then make them anew with --update" in str(caught.value)
+
+
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path, Path("/dev/null")):
+        with pytest.raises(CommandError, match="are not a regular file"):
+            read(path)
+
+
+def test_writing_touches_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "cpu.tmp").write_text("somebody's")
+    Baselines({"a": {"x": ENTRY}}).write(tmp_path / "cpu.json")
+    assert (tmp_path / "cpu.tmp").read_text() == "somebody's"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cpu.json", "cpu.tmp"]
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "cpu.json"
+    path.write_text("old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(CommandError, match=r"cannot write the baselines .*cpu\.json: No space left on device"):
+        Baselines({"a": {"x": ENTRY}}).write(path)
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("cpu.json", "old")]
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(tmp_path / "cpu.json")
+    Baselines({"a": {"x": ENTRY}}).write(tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert read(tmp_path / "cpu.json").entry("a", "x") == ENTRY
 
 
 def test_missing_file_is_one_sentence(tmp_path: Path) -> None:

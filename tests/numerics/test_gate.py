@@ -141,6 +141,7 @@ def test_table_shows_an_implementation_that_cannot_run_at_all_once() -> None:
         (("--on", "cpu", "--junit", "/"), "cannot write /"),
         (("--on", "cpu", "--json", "report", "--junit", "./report"), "--json and --junit are both report; name two files."),
         (("--on", "cpu", "--baseline", "/nowhere.json"), "there are no baselines /nowhere.json"),
+        (("--on", "cpu", "--baseline", "/nowhere/a.json", "--update"), "cannot write /nowhere/a.json"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_status_2(
@@ -150,6 +151,26 @@ def test_bad_usage_is_one_sentence_and_status_2(
     told = capsys.readouterr().err.strip()
     assert sentence in told
     assert "\n" not in told
+
+
+@pytest.mark.parametrize("option", ["--json", "--junit"])
+@pytest.mark.parametrize("update", [(), ("--update",)])
+def test_a_report_does_not_take_the_place_of_the_baselines(
+    option: str, update: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, hard, soft = (tmp_path / name for name in ("cpu.json", "hard.json", "soft.json"))
+    baselines(0.1).write(file)
+    before = file.read_bytes()
+    hard.hardlink_to(file)
+    soft.symlink_to(file)
+    monkeypatch.setattr(command, "default_path", lambda on, arch: file)
+    for given in ((), ("--baseline", str(file))):
+        for report_file in (file, hard, soft):
+            arguments = ["gate", "--on", "cpu", "--impl", "torch-reference-bf16", "--case", "decode", *given, *update]
+            assert nvfp4bench.main([*arguments, option, str(report_file)]) == 2
+            told = capsys.readouterr().err
+            assert f"{option} {report_file} is the file of the baselines, which it would destroy" in told
+    assert file.read_bytes() == before
 
 
 def test_gpu_is_asked_for_by_name_where_there_is_none(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -46,14 +46,80 @@ GOOD = quantize(torch.ones(2, 32))
             "NVFP4Tensor: block_axis must be a whole number, not -1.5.",
         ),
         (lambda: dequantize(torch.ones(16)), "dequantize takes an NVFP4Tensor, not Tensor."),  # type: ignore[arg-type]
-        (lambda: dequantize(GOOD, torch.int32), "dequantize gives a floating-point dtype of torch, not torch.int32."),
-        (lambda: dequantize(GOOD, "half"), "dequantize gives a floating-point dtype of torch, not 'half'."),  # type: ignore[arg-type]
+        *(
+            (
+                lambda dtype=dtype: dequantize(GOOD, dtype),
+                f"dequantize gives bfloat16, float16, float32 or float64, not {dtype!r}.",
+            )
+            for dtype in (
+                torch.int32,
+                "half",
+                torch.float8_e4m3fn,
+                torch.float8_e8m0fnu,
+                torch.float4_e2m1fn_x2,
+                torch.complex64,
+            )
+        ),
+        *(
+            (
+                lambda dtype=dtype: quantize(torch.empty(16, dtype=dtype), check=False),
+                f"quantize takes bfloat16, float16, float32 or float64, not {str(dtype).removeprefix('torch.')}.",
+            )
+            for dtype in (torch.float8_e4m3fn, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2)
+        ),
+        (
+            lambda: quantize(torch.ones(16, dtype=torch.complex64)),
+            "quantize takes a floating-point tensor with at least one axis, not torch.complex64 [16].",
+        ),
+        (
+            lambda: quantize(torch.ones(16, device="meta")),
+            "quantize cannot check a meta tensor, which has no data; say check=False.",
+        ),
+        (lambda: quantize(torch.ones(16), block_axis=False), "block_axis must be a whole number, not False."),
+        (lambda: quantize(torch.ones(16), global_scale=True), "global_scale must be a number or a tensor, not True."),
+        (
+            lambda: quantize(torch.ones(16), global_scale=torch.tensor(1 + 1j)),
+            "global_scale must be dense and real, not torch.strided, torch.complex64.",
+        ),
+        (
+            lambda: quantize(torch.ones(16), global_scale=-(10**400)),
+            f"quantize: global_scale must be a number from 1.18e-38 to 1.27e+35, not -1{'0' * 58}.",
+        ),
+        (
+            lambda: NVFP4Tensor(GOOD.codes.to_sparse(), GOOD.scales, GOOD.global_scale),
+            "NVFP4Tensor: codes must be a dense tensor, not sparse_coo.",
+        ),
+        (
+            lambda: NVFP4Tensor(GOOD.codes, GOOD.scales, torch._neg_view(GOOD.global_scale)),
+            "NVFP4Tensor: global_scale is a view whose values are negated or conjugated when read; "
+            "pass resolve_neg() or resolve_conj() of it.",
+        ),
+        (
+            lambda: NVFP4Tensor(GOOD.codes, GOOD.scales, GOOD.global_scale, length=True),
+            "NVFP4Tensor: length must be a whole number, not True.",
+        ),
+        (
+            lambda: NVFP4Tensor(GOOD.codes, GOOD.scales, GOOD.global_scale, block_axis=False),
+            "NVFP4Tensor: block_axis must be a whole number, not False.",
+        ),
     ],
 )
 def test_operands_of_other_types_are_refused_in_a_sentence(make: Callable[[], object], sentence: str) -> None:
     with pytest.raises(ValueError) as caught:
         make()
     assert str(caught.value) == sentence
+
+
+def test_views_that_are_negated_when_read_are_rounded_as_they_read() -> None:
+    x = torch.linspace(-3, 3, 32)
+    t = quantize(torch._neg_view(x), global_scale=torch._neg_view(torch.tensor(-1.0)))
+    assert torch.equal(dequantize(t), dequantize(quantize(-x, global_scale=1.0)))
+
+
+def test_a_graph_is_not_carried_on() -> None:
+    t = quantize(torch.ones(32, requires_grad=True), global_scale=torch.tensor(1.0, requires_grad=True))
+    assert not t.global_scale.requires_grad
+    assert not quantize(torch.ones(32, requires_grad=True)).global_scale.requires_grad
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 16), (2, 0, 16), (0, 0), (1,), (1, 1)])

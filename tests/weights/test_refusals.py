@@ -42,6 +42,13 @@ def test_a_problem_that_makes_no_sense(fields, sentence):
         (X, quantize(torch.randn(32, 64), block_axis=0), "blocks must run along K, axis -1, not along axis -2"),
         ([1.0], W4, "x must be a tensor"),
         (torch.tensor(1.0), W4, "x must be a tensor"),
+        (X[:0, :48], W4, r"x must have shape \[\.\.\., K\] with K = 64, as w4 has it, not \[0, 48\]"),
+        (X[:0].float(), W4, "x must be one of bfloat16, float16, not float32"),
+        (X[:0], quantize(torch.randn(32, 64), block_axis=0), "blocks must run along K, axis -1"),
+        (X[:0], W4.to("meta"), "w4 must be on cpu, as x is, not on meta"),
+        (X[:, :0], quantize(torch.randn(32, 0)), "inputs must be a whole number from 1"),
+        (X, quantize(torch.randn(0, 64)), "outputs must be a whole number from 1"),
+        (X.to_sparse(), W4, "x must be a dense tensor, not sparse_coo"),
     ],
 )
 def test_operands_that_do_not_fit(x, w4, sentence):
@@ -77,7 +84,34 @@ def test_what_cannot_run_here_says_why():
 
 
 def test_no_rows_are_no_work():
-    assert linear(X[:0], W4).shape == (0, 32)
+    assert linear(X[:0], W4, impl=LINEAR).shape == (0, 32)
+    assert linear(X.view(3, 1, 64)[:, :0], W4, impl=LINEAR).shape == (3, 0, 32)
+    with pytest.raises(Unsupported, match="only interpreted"):
+        linear(X[:0], W4)
+
+
+@pytest.mark.parametrize("name", [["w4a16"], None, 3])
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_name_that_is_no_text_is_refused(name, rows):
+    with pytest.raises(ValueError, match=r"unknown projection .*; there are w4a16"):
+        linear(X[:rows], W4, impl=name)
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_result_carries_no_graph(rows):
+    x = X[:rows].clone().requires_grad_()
+    assert not linear(x, W4, impl=LINEAR).requires_grad
+    plan = projection(LINEAR).plan(Projection(3, 32, 64), CPU)
+    runner = plan.bind(X.clone().requires_grad_(), plan.pack(W4))
+    runner()
+    assert not runner.out.requires_grad
+
+
+def test_a_view_that_is_negated_when_read_is_taken_as_it_reads():
+    assert torch.equal(linear(torch._neg_view(X), W4, impl=LINEAR), linear(-X, W4, impl=LINEAR))
+    plan = projection(LINEAR).plan(Projection(3, 32, 64), CPU)
+    with pytest.raises(ValueError, match="x is a view whose values are negated"):
+        plan.bind(torch._neg_view(X), plan.pack(W4))
 
 
 @pytest.mark.parametrize("fault", ["nibbles", "a line later", "scale", "zero"])
