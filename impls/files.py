@@ -22,7 +22,7 @@ def cache_folder(name: str) -> Path:
 def replace_file(path: Path, content: bytes) -> None:
     """Put `content` at `path` in one step: whoever reads it meanwhile, or after a kill or a crash, sees the old or the new.
 
-    Raises OSError where it cannot be written; then what was there is there still, and no draft is left.
+    Raises OSError that names `path` where it cannot be written; then what was there is there still, and no draft is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.parent / f"{DRAFT}{secrets.token_hex(8)}"  # nobody else's, and with the permissions of any new file
@@ -32,8 +32,11 @@ def replace_file(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # that of a full disk names no file, and others the draft
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 

@@ -14,7 +14,9 @@ from benchmarks.cells import HEAD_DIMS
 from benchmarks.commands.selection import chosen_impls, words
 from benchmarks.environment import compilers
 from benchmarks.inspection import KINDS, LeftOut, Row, Wanted, inspect, needed_disassembler, problem_of
+from benchmarks.operations import operation_of
 from impls.arch import ARCHES, find
+from impls.cuda.cache import default_folder, why_not_kept
 from impls.errors import CommandError
 from impls.isa.probe import Progress, usable_cores
 from impls.registry import implementations
@@ -39,6 +41,8 @@ def execute(arguments: argparse.Namespace) -> int:
     """0 if every kernel that was asked for is reported or refused by its implementation, 1 if one could not be compiled."""
     wanted = _wanted(arguments)
     disassembler = needed_disassembler()  # said before minutes go into compiling
+    if trouble := why_not_kept(default_folder()):
+        print(trouble, file=sys.stderr)
     jobs = min(usable_cores(), len(wanted))
     rows, left_out = inspect(wanted, jobs, Progress("kernels"))
     if not rows:
@@ -57,6 +61,9 @@ def _wanted(arguments: argparse.Namespace) -> list[Wanted]:
     impls = chosen_impls(arguments.impl)
     if arguments.impl is None:
         impls = {name: name for name, one in implementations().items() if one.lists_launches}
+    for name in impls:
+        if (operation := operation_of(name)) != "attention":
+            raise CommandError(f"only kernels of attention are reported, and {name} is a {operation}; leave it out of --impl.")
     arches = list(ARCHES) if arguments.arch is None else [find(name).name for name in words("--arch", arguments.arch)]
     if "cpu" in arches:
         raise CommandError("kernels are compiled for GPUs, and cpu is none; leave it out of --arch.")

@@ -57,7 +57,7 @@ def chosen_suites(text: str | None, pattern: str = "*") -> tuple[str, ...]:
     Raises CommandError that lists the suites if one is unknown.
     """
     if text is None:
-        asked = any(one.startswith(f"{COMPILED}-") for one in pattern.split(","))
+        asked = any(one.strip().startswith(f"{COMPILED}-") for one in pattern.split(","))
         return tuple(suite for suite in SUITES if suite != COMPILED or asked)
     chosen = words("--suite", text)
     for word in chosen:

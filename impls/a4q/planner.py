@@ -54,8 +54,8 @@ AnyTile = TypeVar("AnyTile", Tile, SharedTile)
 
 
 # Chosen by registers: as many warps as no kernel spills for. {widest head dim: tile}.
-_DENSE = {64: Tile(2, 4, 4), 128: Tile(2, 4, 4), 256: Tile(1, 4, 3), 512: Tile(1, 4, 3)}
-_16_BIT_Q = _DENSE | {64: Tile(2, 4, 3), 128: Tile(2, 4, 3)}
+_DENSE = {64: Tile(2, 8, 2), 128: Tile(2, 4, 3), 256: Tile(1, 4, 3), 512: Tile(1, 4, 3, prefetch=True)}
+_16_BIT_Q = _DENSE | {64: Tile(2, 4, 3)}
 _PAGED = _16_BIT_Q | {256: Tile(1, 4, 2), 512: Tile(1, 4, 2)}
 _MANY_REGISTERS = {64: Tile(2, 4, 3), 128: Tile(2, 4, 2), 256: Tile(1, 4, 2), 512: Tile(1, 4, 2)}
 """Along tokens a lane's part of V is on as many lines as it has head dims, each a word with a scale of its own; of pages and a
@@ -63,8 +63,9 @@ window every place is computed."""
 
 
 _UP_TO_64_ROWS = {
-    128: SharedTile(1, 64, 2, 1, 2),
-    256: SharedTile(1, 64, 2, 1, 1),
+    64: SharedTile(1, 64, 2, 1, 2),
+    128: SharedTile(1, 128, 2, 2, 1),
+    256: SharedTile(1, 64, 2, 2, 1),
     512: SharedTile(1, 64, 1, 1, 1),
 }
 _MORE_ROWS = {

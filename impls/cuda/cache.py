@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +19,8 @@ from pathlib import Path
 from impls.cuda.nvrtc import Outcome
 from impls.files import cache_folder, remove_forgotten_drafts, replace_file
 
+LIKE_A_KERNEL = 1 << 16
+"""Bytes that must find room, since an empty file fits on a full disk."""
 _complained: set[Path] = set()
 
 
@@ -52,10 +55,23 @@ def store(folder: Path, name: str, outcome: Outcome) -> None:
     except OSError as error:
         if folder not in _complained:
             _complained.add(folder)
-            print(
-                f"compiled kernels are not kept for the next call: {folder} cannot be written ({error.strerror}).",
-                file=sys.stderr,
-            )
+            print(_not_kept(folder, error), file=sys.stderr)
+
+
+def why_not_kept(folder: Path) -> str | None:
+    """None where `store` can keep kernels, else what it would say: for who compiles in processes whose stderr nobody reads."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(LIKE_A_KERNEL))
+            file.flush()
+    except OSError as error:
+        return _not_kept(folder, error)
+    return None
+
+
+def _not_kept(folder: Path, error: OSError) -> str:
+    return f"compiled kernels are not kept for the next call: {folder} cannot be written ({error.strerror})."
 
 
 def _path(folder: Path, name: str) -> Path:

@@ -126,6 +126,8 @@ def _print(probe: Probe, selected: Groups, *, one_by_one: bool) -> None:
 
 def _diff(arguments: argparse.Namespace, selected: Groups, jobs: int) -> int:
     sources = [_source(release) for release in arguments.diff]  # both are known before minutes go into probing one
+    if sources[0] == sources[1]:
+        raise CommandError(f"{' and '.join(arguments.diff)} are the same, {sources[0].release}; name two releases.")
     before, after = (
         _probe(source, arguments.arch, selected, jobs)
         if isinstance(source, Assembler)

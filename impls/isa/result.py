@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from impls.errors import CommandError
+from impls.files import replace_file
 
 SCHEMA = 1
 PROBES = Path(__file__).parent / "probes"
@@ -98,7 +99,7 @@ class Probe:
 
 
 def save(probe: Probe, path: Path) -> None:
-    """Write the compact file."""
+    """Write the compact file. Raises OSError that names it, and then what was there is there still."""
     messages: dict[str, int] = {}
     distinct: dict[str, int] = {}
     rows = {}
@@ -118,7 +119,7 @@ def save(probe: Probe, path: Path) -> None:
     lines.append('"messages":[\n' + ",\n".join(map(_dump, messages)) + "\n]")
     lines.append('"distinct":[\n' + ",\n".join(distinct) + "\n]")
     lines.append('"cells":{\n' + ",\n".join(f"{_dump(name)}:{_dump(row)}" for name, row in rows.items()) + "\n}")
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    replace_file(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def load(path: Path) -> Probe:

@@ -168,7 +168,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def _update(baselines: Baselines, verdicts: Sequence[Verdict], path: Path) -> None:
-    """Take over what holds its bound; print old -> new."""
+    """Take over what holds its bound; print old -> new. What another call has updated meanwhile is kept."""
+    if path.exists():
+        baselines = read(path)
     for verdict in verdicts:
         label = f"{verdict.implementation}/{verdict.case}"
         if verdict.breaks_bound:

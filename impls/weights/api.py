@@ -31,11 +31,11 @@ def linear(x: torch.Tensor, w4: NVFP4Tensor, *, impl: str = "w4a16") -> torch.Te
         raise ValueError("w4 must be an NVFP4Tensor of [N, K].")
     if x.layout != torch.strided:
         raise ValueError(f"x {why_not_plain(x)}")
-    if x.shape[-1] != w4.shape[1]:
-        raise ValueError(f"x must have shape [..., K] with K = {w4.shape[1]}, as w4 has it, not {list(x.shape)}.")
+    count, (outputs, inputs) = x.shape[:-1].numel(), w4.shape
+    if x.shape[-1] != inputs:
+        raise ValueError(f"x must have shape [M, K] = {[count, inputs]}, not {[count, x.shape[-1]]}.")
     if w4.device != x.device:
         raise ValueError(f"w4 must be on {x.device}, as x is, not on {w4.device}.")
-    count, (outputs, inputs) = x.shape[:-1].numel(), w4.shape
     problem = Projection(max(count, 1), outputs, inputs, str(x.dtype).removeprefix("torch."))
     check_weights(problem, w4)
     chosen, arch = projection(impl), arch_of(x.device)

@@ -14,10 +14,12 @@ import pytest
 import nvfp4bench
 from benchmarks import environment, here, sweep
 from benchmarks.asv_file import asv_path
+from benchmarks.commands import cell as cell_command
 from benchmarks.environment import GpuState
 from benchmarks.journal import JournalWriter, read_results
 from benchmarks.source import source_hash
 from impls.arch import find
+from impls.worker import Reply
 from tests.benchmarks.records_made_up import COMMIT, failed_cell, host_cell, run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -75,6 +77,9 @@ BAD_INPUT = {
     "cell that is not there": (["cell", "decode/triton/d100/kv1024"], "there is no cell 'decode/triton/d100/kv1024'"),
     "cell of a GPU, once": (["cell", "decode/triton/d128/kv1024", "--once"], "needs a GPU, and there is none."),
     "cell that is refused, once": (["cell", "host/refuses/d64/kv1024", "--once", "--impl", REFUSES], "it does not want to."),
+    "cell of nobody": (["cell", "host/a5q:triton/d64/kv1024"], "unknown implementation 'a5q:triton'; there are"),
+    "cell of a pair that is none": (["cell", "host/triton:a4q/d64/kv1024"], "triton has no other implementation inside"),
+    "id that is none": (["cell", "host//d64"], "there is no cell 'host//d64'"),
     "once and check": (["cell", "host/refuses/d64/kv1024", "--once", "--check"], "not allowed with argument"),
     "results without action": (["results"], "the following arguments are required: ACTION"),
     "unknown action": (["results", "burn"], "invalid choice: 'burn'"),
@@ -261,6 +266,33 @@ def test_a_cell_called_once_and_checked(cell, capsys):
     assert nvfp4bench_main("cell", cell, "--once") == 0
     assert capsys.readouterr().out.strip() == f"{cell}: called once, by way of torch."
     assert nvfp4bench_main("cell", cell, "--check") == 0
+
+
+@pytest.mark.parametrize("name", ["dual-chunk:triton", "dual-chunk:hybrid-fp8", "triton+w4a16:fused"])
+def test_an_id_names_its_implementation_and_triton_is_interpreted_to_check_it(name, monkeypatch, capsys):
+    """Of pairs and layers that no list has, too: `run` records them."""
+    asked = []
+
+    class Child:
+        def __init__(self, function, *, env):
+            asked.append(env)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exc):
+            return
+
+        def call(self, request, *, timeout):
+            asked.append(request)
+            return Reply("failed", sentence="it is not asked here.")
+
+    monkeypatch.setattr(cell_command, "Worker", Child)
+    monkeypatch.setattr(cell_command, "_device", lambda spec, place: "cpu")
+    cell = f"layer/{name}/llama-3-8b/kv8192" if "+" in name else f"host/{name}/d64/kv1024"
+    assert nvfp4bench_main("cell", cell, "--check", "--cpu") == 1
+    assert capsys.readouterr().err == f"{cell} failed: it is not asked here.\n"
+    assert asked == [{"TRITON_INTERPRET": "1"}, {"id": cell, "impl": name, "source": name, "device": "cpu"}]
 
 
 def test_a_wrong_output_is_found_by_check(capsys):

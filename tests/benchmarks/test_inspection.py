@@ -106,6 +106,8 @@ def test_a_kernel_is_a_line_of_the_table(answer):
             "sdpa-flash does not list its kernels: its runners state none, or `lists_launches` is not set.",
         ),
         (["--arch", "sm_91"], "unknown architecture 'sm_91'; known are "),
+        (["--impl", "w4a16"], "only kernels of attention are reported, and w4a16 is a projection; leave it out of --impl."),
+        (["--impl", "triton,triton+w4a16"], "only kernels of attention are reported, and triton+w4a16 is a layer;"),
         (["--arch", "sm_90a,cpu"], "kernels are compiled for GPUs, and cpu is none"),
         (["--arch", "sm_90a,"], "--arch takes names with commas between them"),
         (["--head-dim", "100"], "head_dim must be a multiple of 16 (an NVFP4 block), not 100."),
@@ -127,6 +129,16 @@ def test_without_a_disassembler_nothing_is_compiled(capsys, monkeypatch):
     status, _, err = kernels(capsys, "--impl", "triton", "--arch", "sm_90a", "--head-dim", "64")
     assert status == 2
     assert err.startswith("nvfp4bench kernels: there is no nvdisasm here, ")
+
+
+def test_a_cache_that_cannot_be_written_is_said_once(capsys, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(command, "needed_disassembler", lambda: None)
+    monkeypatch.setattr(command, "inspect", lambda wanted, *_: ([], [command.LeftOut("a", "b", 64, "c", "unsupported", "no.")]))
+    _, _, err = kernels(capsys, "--impl", "triton", "--arch", "sm_90a", "--head-dim", "64")
+    folder = tmp_path / "file" / "nvfp4bench" / "cuda"
+    assert err.count(f"compiled kernels are not kept for the next call: {folder} cannot be written (Not a directory).") == 1
 
 
 def test_our_own_kernels_are_listed():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -151,6 +152,22 @@ def test_a_folder_that_cannot_be_written_is_said_once(tmp_path, capsys, place):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"compiled kernels are not kept for the next call: {folder} cannot be written (")
     assert cache.load(folder, "k") is None
+
+
+def test_a_folder_that_can_keep_kernels_has_no_trouble_and_nothing_new(tmp_path):
+    assert cache.why_not_kept(tmp_path / "new") is None
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_an_error_of_writing_names_the_file(tmp_path, monkeypatch):
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        files.replace_file(tmp_path / "kept", b"")
+    assert caught.value.filename == str(tmp_path / "kept")
+    assert list(tmp_path.iterdir()) == []
 
 
 @needs_nvrtc

@@ -52,6 +52,7 @@ def test_json_of_two_targets(ptxas: Path, capsys: pytest.CaptureFixture[str]) ->
         (["--jobs", "0"], "--jobs must be at least 1, not 0"),
         (["--update", "--arch", "sm_90"], "--update commits all programs on all targets"),
         (["--diff", "13.0", "13.4", "--release", "13.0"], "--diff names its two releases itself"),
+        (["--diff", "13.0", "13.0"], "13.0 and 13.0 are the same, 13.0."),
         (["--diff", "13.0", "12.0"], "no ptxas of release 12.0 here"),
     ],
 )

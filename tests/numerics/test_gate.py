@@ -173,6 +173,14 @@ def test_a_report_does_not_take_the_place_of_the_baselines(
     assert file.read_bytes() == before
 
 
+def test_an_update_keeps_what_another_made_meanwhile(tmp_path: Path) -> None:
+    file = tmp_path / "cpu.json"
+    read_at_the_start = baselines(0.1)
+    Baselines({"b": {"x": dict.fromkeys(METRICS, 0.3)}}).write(file)
+    command._update(read_at_the_start, [judge("a", "y", Reply("ok", measured()), 1.0, Baselines())], file)
+    assert {name: list(cases) for name, cases in read(file).entries.items()} == {"a": ["y"], "b": ["x"]}
+
+
 def test_gpu_is_asked_for_by_name_where_there_is_none(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr("impls.host.gpu_here", lambda: (None, "torch sees no CUDA GPU here."))
     assert nvfp4bench.main(["gate"]) == 2

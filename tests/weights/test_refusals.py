@@ -42,7 +42,7 @@ def test_a_problem_that_makes_no_sense(fields, sentence):
         (X, quantize(torch.randn(32, 64), block_axis=0), "blocks must run along K, axis -1, not along axis -2"),
         ([1.0], W4, "x must be a tensor"),
         (torch.tensor(1.0), W4, "x must be a tensor"),
-        (X[:0, :48], W4, r"x must have shape \[\.\.\., K\] with K = 64, as w4 has it, not \[0, 48\]"),
+        (X[:0, :48], W4, r"x must have shape \[M, K\] = \[0, 64\], not \[0, 48\]"),
         (X[:0].float(), W4, "x must be one of bfloat16, float16, not float32"),
         (X[:0], quantize(torch.randn(32, 64), block_axis=0), "blocks must run along K, axis -1"),
         (X[:0], W4.to("meta"), "w4 must be on cpu, as x is, not on meta"),
