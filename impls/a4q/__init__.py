@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from impls.a4q import planner
+from impls.a4q.native import planner as native
 from impls.arch import Arch
 from impls.contract import Implementation, Plan, Problem, Rounding, Rounds
 
@@ -27,11 +28,24 @@ class _A4Q(Implementation):
 
 class A4Q(_A4Q):
     name = "a4q"
-    summary = "CUDA: Q rounded to NVFP4 in the kernel, K and V dequantised in registers; many queries by warp groups on sm_90a"
+    summary = (
+        "CUDA: Q rounded to NVFP4 in the kernel, K and V dequantised in registers; wgmma on sm_90a, NVFP4 products on sm_120a"
+    )
     rounds_q = True
 
     def rounds(self, problem: Problem) -> Rounds:
         return {"q": Rounding("nvfp4"), "p": Rounding("float16")}
+
+    def plan(self, problem: Problem, arch: Arch) -> Plan:
+        """Native kernels where the tensor cores take NVFP4."""
+        if not native.serves(problem, arch):
+            return super().plan(problem, arch)
+        from impls.a4q.native.attention import NativePlan
+
+        return NativePlan(problem, arch)
+
+    def accumulator_chain(self, problem: Problem) -> int:
+        return max(super().accumulator_chain(problem), native.longest_chain(problem))
 
 
 class A4QQ16(_A4Q):

@@ -111,13 +111,29 @@ class A4QPlan(Plan):
 
     def _attend(self, alignment: Alignment, lines: dict[str, int]) -> Kernel:
         """The kernel for tensors of this alignment whose lines are so many bytes apart."""
+        s = self.schedule
+        defines = self._defines(alignment, lines)
+        if isinstance(s.tile, Tile):
+            defines |= {"KEY_TILES": s.tile.key_tiles, "WARPS": s.tile.warps, "PREFETCH": int(s.tile.prefetch)}
+            return compile_kernel(KERNELS / "decode.cu", "a4q_decode", self.arch, defines)
+        defines |= {
+            "Q_ALIGNMENT": alignment.q,
+            "ROW_GROUPS": s.tile.row_groups,
+            "KEYS": s.tile.keys,
+            "STAGES": s.tile.stages,
+            "PRODUCERS": s.tile.producers,
+        }
+        return compile_kernel(KERNELS / "many_rows.cu", "a4q_many_rows", self.arch, defines)
+
+    def _defines(self, alignment: Alignment, lines: dict[str, int]) -> dict[str, int | str]:
+        """What attend.cuh wants to know, and how many blocks an SM is to hold."""
         p, s = self.problem, self.schedule
         q = FORMATS[p.dtype]
         split = s.splits > 1
         packed = _packed_lines(p)
         # one number that is known when compiling, or 0: a kernel for every distance would be too many
         lines_known: dict[str, int] = {name.upper(): packed[name] if packed[name] == lines[name] else 0 for name in packed}
-        defines: dict[str, int | str] = {
+        return {
             "HEAD_DIM": p.head_dim,
             "V_HEAD_DIM": p.v_head_dim,
             "GROUP": p.group,
@@ -139,17 +155,6 @@ class A4QPlan(Plan):
             **lines_known,
             "BLOCKS_PER_SM": s.tile.blocks_per_sm,
         }
-        if isinstance(s.tile, Tile):
-            defines |= {"KEY_TILES": s.tile.key_tiles, "WARPS": s.tile.warps, "PREFETCH": int(s.tile.prefetch)}
-            return compile_kernel(KERNELS / "decode.cu", "a4q_decode", self.arch, defines)
-        defines |= {
-            "Q_ALIGNMENT": alignment.q,
-            "ROW_GROUPS": s.tile.row_groups,
-            "KEYS": s.tile.keys,
-            "STAGES": s.tile.stages,
-            "PRODUCERS": s.tile.producers,
-        }
-        return compile_kernel(KERNELS / "many_rows.cu", "a4q_many_rows", self.arch, defines)
 
     @property
     def _combine_warps(self) -> int:

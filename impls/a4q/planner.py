@@ -113,10 +113,13 @@ def why_not(name: str, problem: Problem, arch: Arch) -> str | None:
 
 
 def tile_for(problem: Problem, arch: Arch, *, rounds_q: bool) -> Tile | SharedTile:
-    """Decoding is shared where there are more rows than decode.cu has in a block, and warp groups that multiply."""
-    if problem.q_len * problem.group > ROWS and arch.executes("wgmma"):
-        return shared_tile(problem)
-    return tile_of_a_warp(problem, rounds_q=rounds_q)
+    """Decoding is shared where there are more rows than decode.cu has in a block, and warp groups that multiply. Wide and
+    uneven head dims with V along tokens would not find the registers there."""
+    p = problem
+    uneven = p.v_block_axis == -2 and p.head_dim != p.v_head_dim and max(p.head_dim, p.v_head_dim) > MOST_DIMS_OF_A_WARP
+    if p.q_len * p.group > ROWS and arch.executes("wgmma") and not uneven:
+        return shared_tile(p)
+    return tile_of_a_warp(p, rounds_q=rounds_q)
 
 
 def shared_tile(problem: Problem) -> SharedTile:

@@ -8,14 +8,18 @@ from dataclasses import replace
 import torch
 
 from impls.a4q.attention import A4QPlan
+from impls.a4q.native import planner as native
+from impls.a4q.native.attention import NativePlan
+from impls.a4q.native.planner import NativeTile
 from impls.a4q.planner import SharedTile, Tile, shared_tile, tile_of_a_warp
 from impls.arch import Arch, find
-from impls.contract import DTYPES, Implementation, Inputs, Paged, Runner
+from impls.contract import DTYPES, Implementation, Inputs, Paged, Plan, Runner
 from impls.host import arch_of
 from impls.registry import implementation
 from tests.triton.cases import CASES, LENS, MASKS, Case, bind_plan, compare, make_inputs
 
 IMPLS = ("a4q", "a4q-q16")
+AnyTile = Tile | SharedTile | NativeTile
 
 
 def _many_rows() -> Iterator[Case]:
@@ -63,24 +67,30 @@ NAMES = [
 ]
 
 
-def plan(chosen: Implementation, case: Case, arch: Arch, tile: Tile | SharedTile | None = None) -> A4QPlan:
+def plan(chosen: Implementation, case: Case, arch: Arch, tile: AnyTile | None = None) -> A4QPlan:
     """With the case's number of splits, if it has one."""
-    made = A4QPlan(case.problem, arch, rounds_q=chosen.name == "a4q", tile=tile)
+    if isinstance(tile, NativeTile):
+        made: Plan = NativePlan(case.problem, arch, tile=tile)
+    elif tile is not None:
+        made = A4QPlan(case.problem, arch, rounds_q=chosen.name == "a4q", tile=tile)
+    else:
+        made = chosen.plan(case.problem, arch)
+    assert isinstance(made, A4QPlan)
     if "splits" in case.schedule:
         made.schedule = replace(made.schedule, splits=case.schedule["splits"])
         made.kernels()
     return made
 
 
-def tiles(chosen: Implementation, case: Case, arch: Arch) -> list[Tile | SharedTile]:
+def tiles(chosen: Implementation, case: Case, arch: Arch) -> list[AnyTile]:
     """One for each kernel that `arch` runs."""
     few = tile_of_a_warp(case.problem, rounds_q=chosen.name == "a4q")
-    return [few, shared_tile(case.problem)] if arch.executes("wgmma") else [few]
+    if arch.executes("wgmma"):
+        return [few, shared_tile(case.problem)]
+    return [few, native.tile_for(case.problem)] if chosen.name == "a4q" and native.serves(case.problem, arch) else [few]
 
 
-def bind(
-    chosen: Implementation, case: Case, inputs: Inputs, device: torch.device, tile: Tile | SharedTile | None = None
-) -> Runner:
+def bind(chosen: Implementation, case: Case, inputs: Inputs, device: torch.device, tile: AnyTile | None = None) -> Runner:
     return bind_plan(plan(chosen, case, arch_of(device), tile), case, inputs, device)
 
 

@@ -51,7 +51,8 @@ def loop(kernel: Kernel) -> Counter[str]:
             skipped: set[int] = set()
             for at in range(begin, end):
                 to = jumps.get(at, 0)
-                if PREDICATED.match(code[at]) and at + RARE < to <= end:
+                copies = any("LDGSTS" in one for one in code[at:to])  # of a later step, in all but the last
+                if PREDICATED.match(code[at]) and at + RARE < to <= end and not copies:
                     skipped |= set(range(at + 1, to))
             kept = [code[at] for at in range(begin, end + 1) if at not in skipped]
             passes.append(Counter(re.sub(r"^@\S+ ", "", one).split()[0].split(".")[0] for one in kept))

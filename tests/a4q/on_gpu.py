@@ -7,9 +7,9 @@ Without a word, or with parts of names: every case of `tests.a4q.cases` that the
     speed extend     16 queries of 4 heads to 131072 keys by several tiles, the planner's first, and 32 queries by the planner's
     speed prefill    16 heads, causal, 32768 tokens, by several tiles, the planner's first
 
-A time is that of one of many calls in a graph, each with a cache of its own, its share is of what a copy of the same run moves,
-and its TFLOP/s are those of the products that the mask leaves; the second time is that without `a4q_combine`. Exit status 0 if
-all hold, 1 if one does not, 2 without a GPU.
+A time is that of one of many calls in a graph, each with a cache of its own, or of one call for prefill. Its share is of what a
+copy of the same run moves, and its TFLOP/s are those of the products that the mask leaves; the second time is that without
+`a4q_combine`. Exit status 0 if all hold, 1 if one does not, 2 without a GPU.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ TILES = {
 }
 # (64 query rows, keys of a step, stages, warp groups that decode, blocks of an SM), besides the planner's
 EXTEND_TILES = {
-    64: ((1, 64, 4, 1, 2), (1, 128, 2, 1, 2), (1, 64, 2, 1, 1)),
+    64: ((1, 64, 4, 1, 2), (1, 64, 2, 1, 1)),
     128: ((1, 64, 2, 1, 1), (1, 64, 2, 2, 1), (1, 128, 2, 1, 1), (1, 128, 2, 2, 1)),
     256: ((1, 64, 2, 2, 1),),
     512: (),
 }
 PREFILL_TILES = {
-    64: ((2, 64, 2, 1, 1), (3, 64, 2, 1, 1), (1, 128, 2, 1, 2), (1, 64, 2, 1, 2)),
+    64: ((2, 64, 2, 1, 1), (3, 64, 2, 1, 1), (1, 64, 2, 1, 2)),
     128: ((2, 64, 2, 1, 1), (2, 64, 3, 1, 1), (1, 64, 2, 1, 2)),
     256: ((1, 64, 2, 1, 1), (1, 64, 2, 2, 1)),
     512: (),
@@ -115,13 +115,15 @@ def measure(problem: Problem, tile: AnyTile, arch: Arch) -> tuple[A4QPlan, float
     made = A4QPlan(problem, arch, rounds_q=True, tile=tile)
     shape = (problem.batch, problem.q_heads, problem.q_len, problem.head_dim)
     q = torch.randn(shape, dtype=torch.bfloat16, device=DEVICE)
-    runners = [made.bind(q, Cache(*random_cache(problem))) for _ in range(-(-COLD_BYTES // problem.kv_bytes))]
+    count = 1 if problem.q_len == problem.kv_len else -(-COLD_BYTES // problem.kv_bytes)  # prefill is bound by its products
+    runners = [made.bind(q, Cache(*random_cache(problem))) for _ in range(count)]
     firsts = [CompiledRunner(runner.output, runner.launches[:1], arch) for runner in runners]
 
     def each(ones: Sequence[Runner]) -> float:
         return seconds(captured(lambda: [one() for one in ones] and None)) / len(ones)
 
-    return made, each(runners), each(firsts)
+    whole = each(runners)
+    return made, whole, each(firsts) if made.schedule.splits > 1 else whole
 
 
 def flops(problem: Problem) -> int:
@@ -157,11 +159,11 @@ def jobs(words: list[str], arch: Arch) -> list[tuple[str, Problem, AnyTile]]:
             add(f"decode {CONTEXT} d{dim}", decode(dim), [Tile(*tile) for tile in tiles])
     if "extend" in words:
         for q_len, dim in itertools.product((16, 32), EXTEND_TILES):
-            others = [SharedTile(*tile) for tile in EXTEND_TILES[dim]] if q_len == 16 else []
-            add(f"{q_len} queries {CONTEXT} d{dim}", extend(dim, q_len), others)
+            shared = [SharedTile(*tile) for tile in EXTEND_TILES[dim]] if q_len == 16 else []
+            add(f"{q_len} queries {CONTEXT} d{dim}", extend(dim, q_len), shared)
     if "prefill" in words:
-        for dim, tiles in PREFILL_TILES.items():
-            add(f"prefill 32768 d{dim}", prefill(dim), [SharedTile(*tile) for tile in tiles])
+        for dim, others in PREFILL_TILES.items():
+            add(f"prefill 32768 d{dim}", prefill(dim), [SharedTile(*tile) for tile in others])
     if "speed" in words and not found:
         for label, problem in SHAPES.items():
             add(label, problem)

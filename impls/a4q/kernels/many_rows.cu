@@ -45,7 +45,7 @@ constexpr int OCTETS = 16 * PRODUCERS;  // of threads
 constexpr int K_LINES = KEYS, K_UNITS = HEAD_DIM / 32;  // units of a line
 constexpr int V_LINES = V_ALONG_TOKENS ? V_HEAD_DIM : KEYS, V_UNITS = (V_ALONG_TOKENS ? KEYS : V_HEAD_DIM) / 32;
 constexpr int K_SHARE = K_LINES / 8 * K_UNITS / OCTETS, V_SHARE = V_LINES / 8 * V_UNITS / OCTETS;
-constexpr int AT_ONCE = V_ALONG_TOKENS || PAGE_SIZE % KEYS ? 2 : 4;  // units; 2 where each has addresses of its own
+constexpr int AT_ONCE = V_ALONG_TOKENS || PAGE_SIZE ? 2 : 4;  // units; 2 where each has addresses of its own
 
 // Parts that a thread's share of a tile is loaded in: of at most AT_ONCE units, or as small as K and V can both be cut.
 __device__ constexpr int pieces() {
@@ -122,9 +122,6 @@ struct Share {
   }
 };
 
-// Tokens of a tile share a page, so that their lines are a constant apart.
-constexpr bool ONE_PAGE = PAGE_SIZE == 0 || PAGE_SIZE % KEYS == 0;
-
 // A tensor whose lines are tokens, as a thread loads its share of a tile of it.
 template <int UNITS_, int LINES_, int COUNT_, int CODES_, int SCALES_>
 struct Tokens {
@@ -133,7 +130,7 @@ struct Tokens {
 using KTokens = Tokens<K_UNITS, K_LINES, K_PIECE, K_CODES_ALIGNMENT, K_SCALES_ALIGNMENT>;
 using VTokens = Tokens<V_UNITS, V_LINES, V_PIECE, V_CODES_ALIGNMENT, V_SCALES_ALIGNMENT>;
 
-// MASKED: some of the tile's tokens are not to be read, or it has several pages.
+// MASKED: some of the tile's tokens are not to be read, or they are on pages.
 template <typename T, bool MASKED>
 __device__ __forceinline__ void load_tokens(Piece& piece, const Cache& cache, const Lines& codes, const Lines& scales, int key,
                                             int first, int thread) {
@@ -150,7 +147,7 @@ __device__ __forceinline__ void load_tokens(Piece& piece, const Cache& cache, co
 template <typename T>
 __device__ __forceinline__ void load_tokens(Piece& piece, const Cache& cache, const Lines& codes, const Lines& scales, int key,
                                             int first, int thread) {
-  if (ONE_PAGE && key >= cache.first && key + KEYS - 1 <= cache.last)
+  if (PAGE_SIZE == 0 && key >= cache.first && key + KEYS - 1 <= cache.last)
     load_tokens<T, false>(piece, cache, codes, scales, key, first, thread);
   else
     load_tokens<T, true>(piece, cache, codes, scales, key, first, thread);

@@ -1,0 +1,48 @@
+"""The plan of `a4q` with native kernels."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from impls.a4q.attention import A4QPlan
+from impls.a4q.native.planner import NativeSchedule, NativeTile, schedule
+from impls.arch import Arch
+from impls.contract import Problem
+from impls.cuda.compiler import Kernel, compile_kernel
+from impls.triton.arguments import Alignment
+
+KERNELS = Path(__file__).with_name("kernels")
+
+
+class NativePlan(A4QPlan):
+    """As `A4QPlan`: the same arguments and launches, of another kernel."""
+
+    schedule: NativeSchedule  # type: ignore[assignment]  # what launching needs of a schedule, with other tiles
+
+    def __init__(self, problem: Problem, arch: Arch, *, tile: NativeTile | None = None) -> None:
+        """`tile` in place of the planner's."""
+        self.problem = problem
+        self.arch = arch
+        self.rounds_q = True
+        self.schedule = schedule(problem, arch, tile)
+        self.alignment = Alignment.expected(problem)
+        self.kernels()
+
+    def describe(self) -> dict[str, int | str]:
+        s = self.schedule
+        tile: dict[str, int] = asdict(s.tile)
+        return {"kernel": "native", "rows": s.rows, **tile, "splits": s.splits, "keys_of_a_team": s.keys_of_a_team}
+
+    def _attend(self, alignment: Alignment, lines: dict[str, int]) -> Kernel:
+        s = self.schedule
+        defines = self._defines(alignment, lines) | {
+            "Q_ALIGNMENT": alignment.q,
+            "OUT_ALIGNMENT": alignment.out,
+            "ROW_WARPS": s.tile.row_warps,
+            "TEAMS": s.tile.teams,
+            "KEYS": s.tile.keys,
+            "STAGES": s.tile.stages,
+            "SHARED_BYTES": s.shared_bytes,
+        }
+        return compile_kernel(KERNELS / "attend.cu", "a4q_native", self.arch, defines)
