@@ -177,11 +177,12 @@ class Output:
 class Rounding:
     """A rounding that an implementation adds to the exact operation on one operand.
 
-    `name` is "exact", "float32", "bfloat16", "float16", "float8_e4m3", "float8_e4m3_by_head" or "nvfp4". The reference executes
-    it for q, k and v ("by_head" for k and v alone, see `impls.reference.head_unit`); for p, the softmax numerators relative to
-    some running maximum, it enters the error bound as `unit_roundoff`, and so it does for "partial", results over parts of the
-    keys that are written out and merged once more than a kernel does by itself. Where p is rounded to float16 without a bias,
-    which loses what is below 2^-25 of the largest, it is "float16_unbiased".
+    `name` is "exact", "float32", "bfloat16", "float16", "float8_e4m3", "float8_e4m3_by_head", "float8_e4m3_by_tensor",
+    "float8_e4m3_by_row" or "nvfp4". The reference executes it for q, k and v ("by_head" and "by_tensor" for k and v alone,
+    "by_row" for q, see `impls.reference`); for p, the softmax numerators relative to some running maximum, it enters the error
+    bound as `unit_roundoff`, and so it does for "partial", results over parts of the keys that are written out and merged once
+    more than a kernel does by itself. Where p is rounded to float16 without a bias, which loses what is below 2^-25 of the
+    largest, it is "float16_unbiased".
     """
 
     name: str = "exact"
@@ -197,6 +198,8 @@ class Rounding:
             "float16_unbiased": 2.0**-11,
             "float8_e4m3": 2.0**-4,
             "float8_e4m3_by_head": 2.0**-4,
+            "float8_e4m3_by_tensor": 2.0**-4,
+            "float8_e4m3_by_row": 2.0**-4,
             "nvfp4": 2.0**-2,
         }[self.name]
 

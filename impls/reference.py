@@ -26,6 +26,8 @@ import torch
 from impls.contract import EXACT, Inputs, Paged, Problem, Rounding, Rounds
 from impls.nvfp4 import E2M1_MAX, E4M3_MAX, NVFP4Tensor, dequantize, round_rows
 
+TENSOR_UNIT = 8.0
+"""What `float8_e4m3_by_tensor` rounds relative to, besides the global scale: with it 6 * 448, the largest, is at most 448."""
 CHUNK = 8192  # keys whose scores are held at a time
 
 
@@ -67,10 +69,13 @@ def reference_attention(
 
     def rounded(name: Literal["k", "v"], x: torch.Tensor, batch: int, head: int) -> torch.Tensor:
         rounding = rounds.get(name, EXACT)
-        if rounding.name != "float8_e4m3_by_head":
-            return round_operand(x, rounding)
         cache = inputs.k4 if name == "k" else inputs.v4
-        unit = head_unit(problem, cache, batch, head) * float(cache.global_scale)
+        if rounding.name == "float8_e4m3_by_head":
+            unit = head_unit(problem, cache, batch, head) * float(cache.global_scale)
+        elif rounding.name == "float8_e4m3_by_tensor":
+            unit = TENSOR_UNIT * float(cache.global_scale)
+        else:
+            return round_operand(x, rounding)
         return round_operand(x / unit, Rounding("float8_e4m3")) * unit  # exact but for the rounding: few bits, powers of two
 
     return _attend(problem, q, chunk, inputs.kv_lens, rows)
@@ -97,7 +102,8 @@ def float_attention(
 def round_operand(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
     """`x` [..., D] in float64, rounded as declared.
 
-    `nvfp4` means `round_rows`: a global scale for every row. `float8_e4m3` saturates at 448, as PTX `cvt.satfinite` does.
+    `nvfp4` means `round_rows`: a global scale for every row. `float8_e4m3` saturates at 448, as PTX `cvt.satfinite` does;
+    `float8_e4m3_by_row` does so relative to the least power of two above max|row| / 448, from 2^-126 on.
     """
     if rounding.name == "exact":
         return x.double()
@@ -106,6 +112,10 @@ def round_operand(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
         return values.double() * factor.double()
     if rounding.name == "float8_e4m3":
         return x.clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).double()  # torch versions differ beyond 448
+    if rounding.name == "float8_e4m3_by_row":
+        exponent = torch.frexp(x.double().abs().amax(-1, keepdim=True) / E4M3_MAX).exponent
+        unit = torch.exp2(exponent.clamp(min=-126).double())
+        return round_operand(x / unit, Rounding("float8_e4m3")) * unit
     return x.to(getattr(torch, rounding.name)).double()
 
 

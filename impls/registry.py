@@ -28,6 +28,7 @@ BUILT_IN = {
     "triton-native": "impls.triton_native:TritonNativeAttention",
     "a4q": "impls.a4q:A4Q",
     "a4q-q16": "impls.a4q:A4QQ16",
+    "smem-unpack": "impls.smem_unpack:SmemUnpack",
     "dual-chunk:triton": "impls.dual_chunk:DualChunkTriton",
     "hybrid-bf16": "impls.hybrid:HybridBf16",
     "hybrid-fp8": "impls.hybrid:HybridFp8",

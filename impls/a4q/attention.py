@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
+from impls.a4q.combining import KERNELS, arguments, combine_kernel, combine_launch
 from impls.a4q.planner import SharedTile, Tile, schedule
 from impls.arch import Arch
-from impls.contract import Cache, Inputs, Launch, Output, Paged, Plan, Problem, Runner, Scalar
+from impls.contract import Cache, Inputs, Launch, Output, Paged, Plan, Problem, Runner
 from impls.cuda.compiler import FORMATS, Kernel, compile_kernel
 from impls.cuda.runner import CompiledRunner
 from impls.host import require_arch
-from impls.triton.arguments import ATTEND_STRIDES, MERGE_STRIDES, Alignment, attend_values, merge_values, stride_names
+from impls.triton.arguments import ATTEND_STRIDES, Alignment, attend_values, stride_names
 from impls.validation import bind_inputs
 
-if TYPE_CHECKING:
-    from impls.triton.arguments import Value
-
-KERNELS = Path(__file__).with_name("kernels")
 ATTEND_ARGUMENTS = (
     *("q", "k_codes", "k_scales", "k_global", "v_codes", "v_scales", "v_global", "out", "lse", "kv_lens", "block_table"),
     *("scale_log2", *stride_names(ATTEND_STRIDES), "kv_heads", "q_len", "kv_len", "window", "splits"),
 )
-COMBINE_ARGUMENTS = (*("partial_out", "partial_lse", "out", "lse", *stride_names(MERGE_STRIDES), "q_heads", "q_len", "splits"),)
-COMBINE_DIMS, COMBINE_AT_ONCE, COMBINE_WARPS = 32, 8, 16
-"""Head dims of a block of combine.cu, splits that a warp of it loads at once, and its warps at most."""
 
 
 class A4QPlan(Plan):
@@ -59,7 +51,7 @@ class A4QPlan(Plan):
     def kernels(self) -> list[Kernel]:
         """What a call launches, in order, for tensors with packed lines."""
         attend = self._attend(self.alignment, _packed_lines(self.problem))
-        return [attend, self._combine()] if self.schedule.splits > 1 else [attend]
+        return [attend, combine_kernel(self.problem, self.arch, self.schedule)] if self.schedule.splits > 1 else [attend]
 
     def bind(
         self,
@@ -94,19 +86,11 @@ class A4QPlan(Plan):
                 grid=(s.programs, s.splits, 1),
                 block=(s.threads, 1, 1),
                 shared_bytes=s.shared_bytes,
-                args=_arguments(ATTEND_ARGUMENTS, values),
+                args=arguments(ATTEND_ARGUMENTS, values),
             )
         ]
         if s.splits > 1:
-            launches.append(
-                self._combine().launch(
-                    grid=(result.lse[0].numel(), p.v_head_dim // COMBINE_DIMS, 1),
-                    block=(32 * self._combine_warps, 1, 1),
-                    shared_bytes=0,
-                    args=_arguments(COMBINE_ARGUMENTS, merge_values(p, s, result, output)),
-                    overlaps=self.arch.compute_capability >= (9, 0),
-                )
-            )
+            launches.append(combine_launch(p, self.arch, s, result, output))
         return launches
 
     def _attend(self, alignment: Alignment, lines: dict[str, int]) -> Kernel:
@@ -156,20 +140,6 @@ class A4QPlan(Plan):
             "BLOCKS_PER_SM": s.tile.blocks_per_sm,
         }
 
-    @property
-    def _combine_warps(self) -> int:
-        """A power of two, so that each warp loads once where that is enough."""
-        return min(1 << (-(-self.schedule.splits // COMBINE_AT_ONCE) - 1).bit_length(), COMBINE_WARPS)
-
-    def _combine(self) -> Kernel:
-        p = self.problem
-        defines: dict[str, int | str] = {
-            "V_HEAD_DIM": p.v_head_dim,
-            "OUT_FORMAT": FORMATS[p.dtype],
-            "WARPS": self._combine_warps,
-        }
-        return compile_kernel(KERNELS / "combine.cu", "a4q_combine", self.arch, defines)
-
 
 def _packed_lines(problem: Problem) -> dict[str, int]:
     """{stride: bytes from line to line} of packed tensors; 0 where that depends on how long the cache is."""
@@ -181,16 +151,3 @@ def _packed_lines(problem: Problem) -> dict[str, int]:
         "v_codes_line": 0 if along else p.v_head_dim // 2,
         "v_scales_line": 0 if along else p.v_head_dim // 16,
     }
-
-
-def _arguments(names: tuple[str, ...], values: dict[str, Value]) -> tuple[torch.Tensor | Scalar | None, ...]:
-    """`values` in the order of a kernel's parameters."""
-    arguments: list[torch.Tensor | Scalar | None] = []
-    for name in names:
-        value = values[name]
-        if isinstance(value, (int, float)):
-            kind = "f32" if name == "scale_log2" else "i64" if name.endswith("_stride") else "i32"
-            arguments.append(Scalar(kind, value))  # type: ignore[arg-type]
-        else:
-            arguments.append(value)
-    return tuple(arguments)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.static import Wanted, rows_of
+from benchmarks.inspection import Wanted, rows_of
 from impls.a4q.attention import A4QPlan
 from impls.a4q.native.attention import NativePlan
 from impls.arch import find
@@ -39,7 +39,7 @@ def check_report(arch: str, dim: int, kind: str) -> None:
     assert attend.name == "a4q_native"
     assert attend.spill_bytes == attend.local_bytes == 0, attend
     assert attend.shared_bytes <= (50_176 if dim <= 128 else 101_376)
-    assert attend.warps_per_sm == 8, attend
+    assert attend.warps_per_sm >= 8, attend
     assert attend.threads == (128 if dim <= 128 else 256)
     assert attend.opcodes[PRODUCT] > 0, attend.opcodes
     assert attend.opcodes["HMMA.16816.F32"] > 0
@@ -73,7 +73,7 @@ def test_nothing_spills_whatever_the_options(dim: int, v_dim: int, rows: int) ->
         assert attend.facts.local_bytes == 0, told
         assert not any(re.match(r"(?:@\S+ )?(?:LDL|STL)\b", one) for one in instructions(attend.cubin)[0]), told
         shared = attend.facts.shared_bytes + s.shared_bytes
-        assert resident_warps(plan.arch, threads=s.threads, registers=attend.facts.registers, shared_bytes=shared) == 8, told
+        assert resident_warps(plan.arch, threads=s.threads, registers=attend.facts.registers, shared_bytes=shared) >= 8, told
 
 
 @needs_nvrtc

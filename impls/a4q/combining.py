@@ -1,0 +1,62 @@
+"""The kernel that joins the results of splits, and how arguments are handed to kernels: shared with `impls.smem_unpack`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from impls.arch import Arch
+from impls.contract import Launch, Output, Problem, Scalar
+from impls.cuda.compiler import FORMATS, Kernel, compile_kernel
+from impls.triton.arguments import MERGE_STRIDES, Split, merge_values, stride_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import torch
+
+    from impls.triton.arguments import Value
+
+KERNELS = Path(__file__).with_name("kernels")
+COMBINE_ARGUMENTS = (*("partial_out", "partial_lse", "out", "lse", *stride_names(MERGE_STRIDES), "q_heads", "q_len", "splits"),)
+COMBINE_DIMS, COMBINE_AT_ONCE, COMBINE_WARPS = 32, 8, 16
+"""Head dims of a block of combine.cu, splits that a warp of it loads at once, and its warps at most."""
+
+
+def combine_kernel(problem: Problem, arch: Arch, schedule: Split) -> Kernel:
+    """combine.cu for the splits of `schedule`."""
+    defines: dict[str, int | str] = {
+        "V_HEAD_DIM": problem.v_head_dim,
+        "OUT_FORMAT": FORMATS[problem.dtype],
+        "WARPS": _warps(schedule),
+    }
+    return compile_kernel(KERNELS / "combine.cu", "a4q_combine", arch, defines)
+
+
+def combine_launch(problem: Problem, arch: Arch, schedule: Split, partial: Output, output: Output) -> Launch:
+    """Joins `partial`, float32 [splits, B, Hq, Sq, ...], to `output`."""
+    return combine_kernel(problem, arch, schedule).launch(
+        grid=(partial.lse[0].numel(), problem.v_head_dim // COMBINE_DIMS, 1),
+        block=(32 * _warps(schedule), 1, 1),
+        shared_bytes=0,
+        args=arguments(COMBINE_ARGUMENTS, merge_values(problem, schedule, partial, output)),
+        overlaps=arch.compute_capability >= (9, 0),
+    )
+
+
+def arguments(names: Sequence[str], values: Mapping[str, Value]) -> tuple[torch.Tensor | Scalar | None, ...]:
+    """`values` in the order of a kernel's parameters."""
+    found: list[torch.Tensor | Scalar | None] = []
+    for name in names:
+        value = values[name]
+        if isinstance(value, (int, float)):
+            kind = "f32" if name == "scale_log2" else "i64" if name.endswith("_stride") else "i32"
+            found.append(Scalar(kind, value))  # type: ignore[arg-type]
+        else:
+            found.append(value)
+    return tuple(found)
+
+
+def _warps(schedule: Split) -> int:
+    """Of a block: a power of two, so that each warp loads once where that is enough."""
+    return min(1 << (-(-schedule.splits // COMBINE_AT_ONCE) - 1).bit_length(), COMBINE_WARPS)
