@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from impls.arch import ARCHES, Arch
@@ -123,7 +123,10 @@ def tile_for(problem: Problem, arch: Arch, *, rounds_q: bool) -> Tile | SharedTi
 
 
 def shared_tile(problem: Problem) -> SharedTile:
-    return _narrowest(_UP_TO_64_ROWS if problem.q_len * problem.group <= ROWS_OF_A_GROUP else _MORE_ROWS, problem)
+    """Two warp groups that decode have equal shares of 64 keys only where lines are multiples of 128 elements."""
+    tile = _narrowest(_UP_TO_64_ROWS if problem.q_len * problem.group <= ROWS_OF_A_GROUP else _MORE_ROWS, problem)
+    uneven = bool(problem.head_dim % 128 or problem.v_head_dim % 128)
+    return replace(tile, producers=1) if uneven and tile.keys == 64 else tile
 
 
 def tile_of_a_warp(problem: Problem, *, rounds_q: bool) -> Tile:

@@ -33,6 +33,8 @@ FEW = [
     ("a4q-q16", "sm_80", replace(DECODE, layout=Paged(16), ragged=True)),
     ("a4q-q16", "sm_90a", replace(DECODE, head_dim=256, v_head_dim=256, v_block_axis=-2)),
     ("a4q", "sm_90a", EXTEND),
+    ("a4q", "sm_90a", replace(EXTEND, head_dim=192, v_head_dim=192)),
+    ("a4q", "sm_90a", replace(EXTEND, head_dim=64, v_head_dim=256)),
     ("a4q", "sm_90a", replace(PREFILL, head_dim=512, v_head_dim=512)),
     ("a4q-q16", "sm_90a", replace(PREFILL, head_dim=256, v_head_dim=256, v_block_axis=-2)),
 ]
