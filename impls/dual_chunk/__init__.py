@@ -18,7 +18,7 @@ MERGED_KEYS = 4
 """Keys that lengthen a chain as much as a merge into what is there: 6 to 7 units of rounding (two weights' arguments, exp2, a
 product, a sum) against 1.75 a key."""
 FEW_ROWS = 8
-"""Packed query rows, q_len * group, that `a4q` holds in one tile, so that it reads the cache once."""
+"""Packed query rows, q_len * group, of a tile of a4q's decode kernel."""
 
 
 class DualChunkAttention(Implementation):
@@ -110,12 +110,14 @@ def _problems(problem: Problem, chunks: ChunkPlan) -> Iterator[Problem]:
 
 
 class DualChunk(Implementation):
-    """The faster of two by the number of query rows: on an H200 `a4q` read 131072 tokens in 58.9 us for 4 rows, where `triton`
-    took 77.7, and in 339 us for 64, where it took 140. It is `a4q-q16` that stands here: what a name rounds may depend on the
-    problem, not on the machine, and where CUDA cannot run `triton` takes its place, which rounds no queries either."""
+    """One of two by the number of query rows. On an H200 `a4q-q16` read 131072 tokens in 60 us for 4 rows, where `triton` took
+    78; for 16 rows `a4q` took 118, `triton` 99. For more rows `a4q` is the faster on sm_90a again, 123 against 141 us for 64,
+    but rounds each chunk's result to the queries' dtype before it is merged, where `triton` leaves float32, and long queries
+    have many chunks. It is `a4q-q16` that stands here: what a name rounds may depend on the problem, not on the machine, and
+    where CUDA cannot run `triton` takes its place, which rounds no queries either."""
 
     name = "dual-chunk"
-    summary = f"the fastest of dual-chunk:*: a4q-q16 for up to {FEW_ROWS} query rows where it can, else triton"
+    summary = f"dual-chunk:a4q-q16 for up to {FEW_ROWS} query rows where it can, else dual-chunk:triton"
     lists_launches = True
 
     def __init__(self) -> None:
