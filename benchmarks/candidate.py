@@ -30,7 +30,7 @@ class Candidate:
 
         problem, arch = subject.problem, arch_of(subject.device)
         reason = chosen.why_not(problem, arch)
-        if reason:
+        if reason is not None:
             raise Unsupported(reason)
         self.name = chosen.name
         self._warm = {"latency"}  # replays allocate nothing

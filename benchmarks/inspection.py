@@ -204,7 +204,7 @@ def launches(source: str, problem: Problem, arch: Arch) -> tuple[Launch, ...]:
     if not chosen.lists_launches:
         raise Unsupported(f"{chosen.name} does not list its kernels: its runners state none, or `lists_launches` is not set.")
     reason = chosen.why_not(problem, arch)
-    if reason:
+    if reason is not None:
         raise Unsupported(reason)
     plan = chosen.plan(problem, arch)
     inputs = without_memory(problem)

@@ -98,6 +98,6 @@ def prepare(request: Mapping[str, Any]) -> None:
     chosen, arch = implementation(request["impl"]), find(request["arch"])
     problem = workloads()[request["workload"]].problem(*request["values"])
     reason = chosen.why_not(problem, arch)
-    if reason:
+    if reason is not None:
         raise Unsupported(reason)
     chosen.plan(problem, arch)

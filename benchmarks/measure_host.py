@@ -36,7 +36,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     chosen = implementation(request["impl"])
     problem = workloads()["host"].attention(request["head_dim"], request["kv_len"])
     reason = chosen.why_not(problem, CPU)
-    if reason:
+    if reason is not None:
         raise Unsupported(f"its host costs are not measured on a CPU: {Unsupported(reason)}")
     inputs, prepare_seconds = timed(lambda: random_inputs(problem, "cpu"))
     plan, compile_seconds = timed(lambda: chosen.plan(problem, CPU))

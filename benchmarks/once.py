@@ -65,7 +65,7 @@ def _launch_subject(spec: CellSpec, device: str) -> Launched:
 
 def _refuse(chosen: Any, problem: Any, device: str) -> None:
     reason = chosen.why_not(problem, arch_of(device))
-    if reason:
+    if reason is not None:
         raise Unsupported(reason)
 
 

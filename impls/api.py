@@ -45,7 +45,7 @@ def attention(
     chosen = implementation(impl)
     arch = arch_of(q.device)
     reason = chosen.why_not(problem, arch)
-    if reason:
+    if reason is not None:
         raise Unsupported(reason)
     with torch.no_grad():
         plan = chosen.plan(problem, arch)

@@ -121,7 +121,7 @@ def implementation(name: str) -> Implementation:
 def why_not(name: str, problem: Problem, arch: Arch | str) -> str | None:
     """None if implementation `name` can do `problem` on `arch`, else one sentence. Raises TypeError where it gives another."""
     reason = implementation(name).why_not(problem, arch if isinstance(arch, Arch) else find(arch))
-    return str(Unsupported(reason)) if reason else None
+    return str(Unsupported(reason)) if reason is not None else None
 
 
 class _Unloadable(Implementation):

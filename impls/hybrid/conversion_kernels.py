@@ -15,6 +15,7 @@ from impls.contract import Launch, Paged, Problem
 from impls.hybrid import convert_kernels
 from impls.hybrid.tiles import ColumnsTile, ConversionTiles, PeaksTile, RowsTile
 from impls.nvfp4 import NVFP4Tensor
+from impls.planning import has_e4m3
 from impls.triton.attention import Step, launch_of
 from impls.triton.compiler import Compiled, compile_kernel
 from impls.triton.planner import power_of_two
@@ -123,7 +124,7 @@ class ConversionKernels:
                     "WIDTH": view.width,
                     "FOLDED": folded,
                     "ALIGNED": view.codes_aligned,
-                    "HAS_E4M3": arch.is_gpu and arch.compute_capability >= (8, 9),
+                    "HAS_E4M3": has_e4m3(arch),
                     "LANES": shape.lanes,
                     "EARLY": early,
                     **shape.constants,

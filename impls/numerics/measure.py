@@ -50,7 +50,7 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     if case.gpu_only and not arch.is_gpu:
         raise Unsupported(f"{case.name} is a case for GPUs: on a CPU it would take minutes.")
     reason = chosen.why_not(case.problem, arch)
-    if reason:
+    if reason is not None:
         raise Unsupported(reason)
 
     data = build(case)
@@ -94,7 +94,7 @@ def plan_case(request: Mapping[str, Any]) -> None:
     chosen, arch = implementation(request["impl"]), find(request["arch"])
     problem = CASES[request["case"]].problem
     reason = chosen.why_not(problem, arch)
-    if reason:
+    if reason is not None:
         raise Unsupported(reason)
     chosen.plan(problem, arch)
 

@@ -195,7 +195,7 @@ def schedule(
 def _decodes_by_word(problem: Problem, arch: Arch) -> bool:
     """Whether rows are long enough for `words`, and the GPU converts E4M3."""
     long_enough = padded(problem.head_dim) // 8 >= SHORTEST_PRODUCT and padded(problem.v_head_dim) // 8 >= 16
-    return long_enough and (not arch.is_gpu or arch.compute_capability >= (8, 9))
+    return long_enough and (not arch.is_gpu or has_e4m3(arch))
 
 
 def longest_chain(problem: Problem, tile_of: Callable[[Problem, int, Arch], Tile] = tile_for) -> int:

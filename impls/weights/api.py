@@ -40,7 +40,7 @@ def linear(x: torch.Tensor, w4: NVFP4Tensor, *, impl: str = "w4a16") -> torch.Te
     check_weights(problem, w4)
     chosen, arch = projection(impl), arch_of(x.device)
     reason = chosen.why_not(problem, arch)
-    if reason:
+    if reason is not None:
         raise Unsupported(reason)
     if not count:
         return x.new_empty(*x.shape[:-1], outputs)

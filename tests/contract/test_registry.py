@@ -268,7 +268,7 @@ def test_entry_points_that_cannot_be_read_are_one_sentence(file: Path, monkeypat
         names()
 
 
-@pytest.mark.parametrize("reason", [True, 3, ["a"], "two\nlines", "\n"])
+@pytest.mark.parametrize("reason", [True, False, 3, 0, ["a"], "two\nlines", "\n", ""])
 def test_a_reason_that_is_no_sentence_is_no_refusal(reason: object, file: Path) -> None:
     file.write_text(SOURCE.format(name="mine").replace('"it only says no."', repr(reason)))
     with pytest.raises(TypeError, match=r"^why_not gives one line that says why not, or None, and not "):

@@ -54,7 +54,9 @@ def test_the_widest_head_does_not_spill_either() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHES)
 def test_nothing_spills_whatever_the_options(arch: str) -> None:
-    for dim, q_len, axis, options in itertools.product((64, 128, 192, 256, 512), (1, 8, 512), (-1, -2), OPTIONS):
+    """Every option and axis with some of the head dims and lengths: all with all would compile for a quarter of an hour."""
+    for number, (dim, q_len) in enumerate(itertools.product((64, 128, 192, 256, 512), (1, 8, 512))):
+        axis, options = (-1, -2)[number // 2 % 2], OPTIONS[number % len(OPTIONS)]
         problem = replace(DECODE, head_dim=dim, v_head_dim=dim, q_len=q_len, v_block_axis=axis, **options)
         if why_not(problem, find(arch)) is None:
             check(problem, find(arch))

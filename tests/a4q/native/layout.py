@@ -18,7 +18,8 @@ QUOTED = {
     "stage.cuh": (
         "line - in_team + LANE_TOKENS * (column / 2) + 2 * block + column % 2",
         "lines.base + cache.page(nearest) * lines.page_stride + Cache::slot(nearest) * lines.line_stride",
-        "const int token = key + 2 * PIECE * piece, block = min(token, cache.last) / 16 * 16;",
+        "const int token = key + 2 * PIECE * piece, begin = cache.first / (2 * PIECE) * (2 * PIECE);",
+        "const int block = max(min(token, cache.last) / 16 * 16, begin);",
         "max(min(cache.last / 16 * 8 + 8 - token / 2, PIECE), 0)",
     ),
     "attend.cu": (

@@ -53,20 +53,24 @@ def test_the_report_shows_nvfp4_products_and_no_spills(arch: str, dim: int, kind
 
 @needs_nvrtc
 @pytest.mark.slow
-@pytest.mark.parametrize(("arch", "dim", "kind"), list(itertools.product(ARCHES, DIMS, KINDS)))
+@pytest.mark.parametrize(
+    ("arch", "dim", "kind"),
+    [*itertools.product(("sm_120a",), DIMS, KINDS), *(("sm_121a", dim, "decode") for dim in (128, 512))],
+)
 def test_the_report_shows_nvfp4_products_and_no_spills_at_every_head_dim(arch: str, dim: int, kind: str) -> None:
     check_report(arch, dim, kind)
 
 
 @needs_nvrtc
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [1, 8, 16, 32])
+@pytest.mark.parametrize("rows", [1, 32])
 @pytest.mark.parametrize(
     ("dim", "v_dim"), [(64, 64), (128, 128), (192, 192), (192, 128), (256, 64), (256, 256), (128, 512), (512, 128), (512, 512)]
 )
 def test_nothing_spills_whatever_the_options(dim: int, v_dim: int, rows: int) -> None:
+    """Every option with some of the head dims: all of them with all would compile for a quarter of an hour."""
     shape = Problem(1, 32, 8, rows, 131072, dim, v_dim)
-    for axis, options in itertools.product((-1, -2), OPTIONS):
+    for axis, options in ((-1, OPTIONS[(dim // 64 + rows) % 4]), (-2, OPTIONS[(v_dim // 64 + rows + 1) % 4])):
         plan = NativePlan(replace(shape, v_block_axis=axis, **options), find("sm_120a"))
         attend, s = plan.kernels()[0], plan.schedule
         told = (plan.problem, s.tile, attend.facts)

@@ -93,7 +93,8 @@ __device__ __forceinline__ void copy_lines(u32 codes, u32 scales, const Cache& c
   constexpr int PIECE = TOGETHER && V_CODES_ALIGNMENT >= 16 ? 16 : 8, PIECES = V_LINE / PIECE;
   share<V_LINES * PIECES>([&](int number) {
     const int line = number / PIECES, piece = number % PIECES;
-    const int token = key + 2 * PIECE * piece, block = min(token, cache.last) / 16 * 16;
+    const int token = key + 2 * PIECE * piece, begin = cache.first / (2 * PIECE) * (2 * PIECE);
+    const int block = max(min(token, cache.last) / 16 * 16, begin);  // pages before a window may be gone
     const u8* from = cache.v.base + cache.page(block) * cache.v.page_stride + line * cache.v.line_stride + Cache::slot(block) / 2;
     const int valid = max(min(cache.last / 16 * 8 + 8 - token / 2, PIECE), 0);
     copy<PIECE, V_CODES_ALIGNMENT>(codes + line * V_PITCH + piece * PIECE, from, valid);
