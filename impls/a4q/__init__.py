@@ -38,7 +38,7 @@ class A4Q(_A4Q):
 
     def plan(self, problem: Problem, arch: Arch) -> Plan:
         """Native kernels where the tensor cores take NVFP4."""
-        if not native.serves(problem, arch):
+        if not native.serves(arch):
             return super().plan(problem, arch)
         from impls.a4q.native.attention import NativePlan
 

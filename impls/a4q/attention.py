@@ -6,10 +6,10 @@ from dataclasses import fields
 
 import torch
 
-from impls.a4q.combining import KERNELS, arguments, combine_kernel, combine_launch
+from impls.a4q.combining import KERNELS, arguments, combine_kernel, combine_launch, partial_results, problem_defines
 from impls.a4q.planner import SharedTile, Tile, schedule
 from impls.arch import Arch
-from impls.contract import Cache, Inputs, Launch, Output, Paged, Plan, Problem, Runner
+from impls.contract import Cache, Inputs, Launch, Output, Plan, Problem, Runner
 from impls.cuda.compiler import FORMATS, Kernel, compile_kernel
 from impls.cuda.runner import CompiledRunner
 from impls.host import require_arch
@@ -70,14 +70,7 @@ class A4QPlan(Plan):
 
     def _launches(self, inputs: Inputs, output: Output) -> list[Launch]:
         p, s = self.problem, self.schedule
-        result = output
-        if s.splits > 1:
-            results = (s.splits, p.batch, p.q_heads, p.q_len)
-            device = inputs.q.device
-            result = Output(
-                torch.empty(*results, p.v_head_dim, dtype=torch.float32, device=device),
-                torch.empty(results, dtype=torch.float32, device=device),
-            )
+        result = partial_results(p, s, inputs.q.device) if s.splits > 1 else output
         values = attend_values(p, s, inputs, result)
         lines = {name: int(values[f"{name}_stride"]) for name in _packed_lines(p)}  # type: ignore[arg-type]
         alignment = self.alignment.and_also(Alignment.of(inputs, output.out))
@@ -112,26 +105,13 @@ class A4QPlan(Plan):
     def _defines(self, alignment: Alignment, lines: dict[str, int]) -> dict[str, int | str]:
         """What attend.cuh wants to know, and how many blocks an SM is to hold."""
         p, s = self.problem, self.schedule
-        q = FORMATS[p.dtype]
-        split = s.splits > 1
         packed = _packed_lines(p)
         # one number that is known when compiling, or 0: a kernel for every distance would be too many
         lines_known: dict[str, int] = {name.upper(): packed[name] if packed[name] == lines[name] else 0 for name in packed}
         return {
-            "HEAD_DIM": p.head_dim,
-            "V_HEAD_DIM": p.v_head_dim,
-            "GROUP": p.group,
-            "CAUSAL": int(p.causal),
-            "WINDOWED": int(p.window is not None),
-            "PAGE_SIZE": p.layout.page_size if isinstance(p.layout, Paged) else 0,
-            "RAGGED": int(p.ragged),
-            "V_ALONG_TOKENS": int(p.v_block_axis == -2),
-            "Q_TYPE": q,
-            "K_TYPE": "Float16" if self.rounds_q else q,
+            **problem_defines(p, s),
+            "K_TYPE": "Float16" if self.rounds_q else FORMATS[p.dtype],
             "Q_NVFP4": int(self.rounds_q),
-            "OUT_TYPE": "float" if split else "unsigned short",
-            "OUT_FORMAT": q,
-            "SPLIT": int(split),
             "K_CODES_ALIGNMENT": alignment.k_codes,
             "K_SCALES_ALIGNMENT": alignment.k_scales,
             "V_CODES_ALIGNMENT": alignment.v_codes,

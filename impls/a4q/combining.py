@@ -1,4 +1,4 @@
-"""The kernel that joins the results of splits, and how arguments are handed to kernels: shared with `impls.smem_unpack`."""
+"""Splits, the kernel that joins their results, and what kernels are told: shared with `impls.smem_unpack`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from impls.arch import Arch
-from impls.contract import Launch, Output, Problem, Scalar
+from impls.contract import Launch, Output, Paged, Problem, Scalar
 from impls.cuda.compiler import FORMATS, Kernel, compile_kernel
 from impls.triton.arguments import MERGE_STRIDES, Split, merge_values, stride_names
 
@@ -21,6 +21,34 @@ KERNELS = Path(__file__).with_name("kernels")
 COMBINE_ARGUMENTS = (*("partial_out", "partial_lse", "out", "lse", *stride_names(MERGE_STRIDES), "q_heads", "q_len", "splits"),)
 COMBINE_DIMS, COMBINE_AT_ONCE, COMBINE_WARPS = 32, 8, 16
 """Head dims of a block of combine.cu, splits that a warp of it loads at once, and its warps at most."""
+
+
+def problem_defines(problem: Problem, schedule: Split) -> dict[str, int | str]:
+    """What kernels of attention are told of a problem and of where their results go."""
+    p, split = problem, schedule.splits > 1
+    return {
+        "HEAD_DIM": p.head_dim,
+        "V_HEAD_DIM": p.v_head_dim,
+        "GROUP": p.group,
+        "CAUSAL": int(p.causal),
+        "WINDOWED": int(p.window is not None),
+        "PAGE_SIZE": p.layout.page_size if isinstance(p.layout, Paged) else 0,
+        "RAGGED": int(p.ragged),
+        "V_ALONG_TOKENS": int(p.v_block_axis == -2),
+        "Q_TYPE": FORMATS[p.dtype],
+        "OUT_TYPE": "float" if split else "unsigned short",
+        "OUT_FORMAT": FORMATS[p.dtype],
+        "SPLIT": int(split),
+    }
+
+
+def partial_results(problem: Problem, schedule: Split, device: torch.device) -> Output:
+    """Room for the results of splits, float32 [splits, B, Hq, Sq, ...]."""
+    import torch
+
+    shape = (schedule.splits, problem.batch, problem.q_heads, problem.q_len)
+    out = torch.empty(*shape, problem.v_head_dim, dtype=torch.float32, device=device)
+    return Output(out, torch.empty(shape, dtype=torch.float32, device=device))
 
 
 def combine_kernel(problem: Problem, arch: Arch, schedule: Split) -> Kernel:

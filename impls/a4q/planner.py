@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from impls.arch import ARCHES, Arch
 from impls.contract import Paged, Problem
-from impls.planning import LARGEST_SCALE, SMS
+from impls.planning import LARGEST_SCALE, SMS, most_keys
 
 ROWS = 8
 """Packed query rows of a program of decode.cu: the columns of mma.sync."""
@@ -158,7 +158,7 @@ def schedule(problem: Problem, arch: Arch, tile: Tile | SharedTile | None = None
         threads = 32 * tile.warps
         shared_bytes = 4 * teams * ROWS * (p.v_head_dim + 2)
     programs = p.batch * p.kv_heads * -(-p.q_len * p.group // rows)
-    steps = max(-(-_most_keys(p, rows, keys) // keys), 1)
+    steps = max(-(-most_keys(p, rows, keys) // keys), 1)
     splits = max(1, min(tile.blocks_per_sm * SMS // programs, steps // (least * teams)))
     steps_of_a_team = -(-steps // (splits * teams))
     splits = -(-steps // (steps_of_a_team * teams))  # rounding up has left the last ones empty
@@ -179,12 +179,3 @@ def schedule(problem: Problem, arch: Arch, tile: Tile | SharedTile | None = None
 def longest_chain(problem: Problem, *, rounds_q: bool) -> int:
     """Keys that one float32 sum runs over at most, on any architecture."""
     return max(schedule(problem, arch, rounds_q=rounds_q).keys_of_a_team for arch in ARCHES.values())
-
-
-def _most_keys(problem: Problem, rows: int, keys_of_a_step: int) -> int:
-    """Keys of the steps that one tile of `rows` rows walks, at most."""
-    p = problem
-    if p.window is None or p.window >= p.kv_len:
-        return p.kv_len
-    queries = min(p.q_len, -(-rows // p.group) + 1) if p.causal else 1
-    return min(p.kv_len, p.window + queries - 1) + keys_of_a_step  # a window begins anywhere in its first step

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from impls.a4q.attention import ATTEND_ARGUMENTS
-from impls.a4q.combining import arguments, combine_kernel, combine_launch
+from impls.a4q.combining import arguments, combine_kernel, combine_launch, partial_results, problem_defines
 from impls.arch import Arch
-from impls.contract import Cache, Inputs, Launch, Output, Paged, Plan, Problem, Runner
-from impls.cuda.compiler import FORMATS, Kernel, compile_kernel
+from impls.contract import Cache, Inputs, Launch, Output, Plan, Problem, Runner
+from impls.cuda.compiler import Kernel, compile_kernel
 from impls.cuda.runner import CompiledRunner
 from impls.host import require_arch
 from impls.smem_unpack.planner import KEYS, WARPS, blocks_per_sm, row_warps_for, schedule
@@ -69,14 +69,7 @@ class SmemUnpackPlan(Plan):
 
     def _launches(self, inputs: Inputs, output: Output) -> list[Launch]:
         p, s = self.problem, self.schedule
-        result = output
-        if s.splits > 1:
-            results = (s.splits, p.batch, p.q_heads, p.q_len)
-            device = inputs.q.device
-            result = Output(
-                torch.empty(*results, p.v_head_dim, dtype=torch.float32, device=device),
-                torch.empty(results, dtype=torch.float32, device=device),
-            )
+        result = partial_results(p, s, inputs.q.device) if s.splits > 1 else output
         alignment = self.alignment.and_also(Alignment.of(inputs, output.out))
         attend = self._attend(alignment).launch(
             grid=(s.programs, s.splits, 1),
@@ -89,21 +82,9 @@ class SmemUnpackPlan(Plan):
     def _attend(self, alignment: Alignment) -> Kernel:
         """The kernel for tensors of this alignment."""
         p, s = self.problem, self.schedule
-        split = s.splits > 1
         defines: dict[str, int | str] = {
-            "HEAD_DIM": p.head_dim,
-            "V_HEAD_DIM": p.v_head_dim,
-            "GROUP": p.group,
-            "CAUSAL": int(p.causal),
-            "WINDOWED": int(p.window is not None),
-            "PAGE_SIZE": p.layout.page_size if isinstance(p.layout, Paged) else 0,
-            "RAGGED": int(p.ragged),
-            "V_ALONG_TOKENS": int(p.v_block_axis == -2),
-            "Q_TYPE": FORMATS[p.dtype],
+            **problem_defines(p, s),
             "K_TYPE": "Float16",
-            "OUT_TYPE": "float" if split else "unsigned short",
-            "OUT_FORMAT": FORMATS[p.dtype],
-            "SPLIT": int(split),
             "K_CODES_ALIGNMENT": min(alignment.k_codes, BLOCK_BYTES),
             "V_CODES_ALIGNMENT": min(alignment.v_codes, BLOCK_BYTES),
             "ROW_WARPS": s.row_warps,

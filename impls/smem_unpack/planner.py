@@ -8,7 +8,7 @@ from impls.arch import Arch
 from impls.contract import Problem
 from impls.occupancy import RESERVED_SHARED
 from impls.peers.refusals import NO_GPU
-from impls.planning import LARGEST_SCALE, SMS
+from impls.planning import LARGEST_SCALE, SMS, most_keys
 
 NAME = "smem-unpack"
 KEYS = 128
@@ -80,7 +80,7 @@ def schedule(problem: Problem, row_warps: int) -> Schedule:
     p = problem
     rows = 16 * row_warps
     programs = p.batch * p.kv_heads * -(-p.q_len * p.group // rows)
-    tiles = max(-(-_most_keys(p, rows) // KEYS), 1)
+    tiles = max(-(-most_keys(p, rows, KEYS) // KEYS), 1)
     splits = max(1, min(BLOCKS_OF_AN_SM * SMS // programs, tiles // MIN_TILES_OF_A_SPLIT))
     if p.v_head_dim % COMBINED_DIMS:
         splits = 1
@@ -107,12 +107,3 @@ def blocks_per_sm(problem: Problem, schedule: Schedule, arch: Arch) -> int:
 def longest_chain(problem: Problem) -> int:
     """Keys that one float32 sum runs over at most, whichever tile of rows fits."""
     return max(schedule(problem, tile).keys_of_a_split for tile in ROW_TILES)
-
-
-def _most_keys(problem: Problem, rows: int) -> int:
-    """Keys of the tiles that one tile of `rows` walks, at most."""
-    p = problem
-    if p.window is None or p.window >= p.kv_len:
-        return p.kv_len
-    queries = min(p.q_len, -(-rows // p.group) + 1) if p.causal else 1
-    return min(p.kv_len, p.window + queries - 1) + KEYS  # a window begins anywhere in its first tile

@@ -87,7 +87,7 @@ def tiles(chosen: Implementation, case: Case, arch: Arch) -> list[AnyTile]:
     few = tile_of_a_warp(case.problem, rounds_q=chosen.name == "a4q")
     if arch.executes("wgmma"):
         return [few, shared_tile(case.problem)]
-    return [few, native.tile_for(case.problem)] if chosen.name == "a4q" and native.serves(case.problem, arch) else [few]
+    return [few, native.tile_for(case.problem)] if chosen.name == "a4q" and native.serves(arch) else [few]
 
 
 def bind(chosen: Implementation, case: Case, inputs: Inputs, device: torch.device, tile: AnyTile | None = None) -> Runner:

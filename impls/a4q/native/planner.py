@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from impls.arch import ARCHES, Arch, products
 from impls.contract import Problem
+from impls.planning import most_keys
 
 CAPABILITY = "nvfp4_mma_sync"
 ROWS_OF_A_WARP = 16
@@ -65,7 +66,7 @@ class NativeSchedule:
     """Partial results, float32: out and lse of every split."""
 
 
-def serves(problem: Problem, arch: Arch) -> bool:
+def serves(arch: Arch) -> bool:
     """Whether tensor cores of `arch` take NVFP4 from registers. Then every problem that `a4q` takes is done with them."""
     return arch.executes(CAPABILITY)
 
@@ -117,7 +118,7 @@ def schedule(problem: Problem, arch: Arch, tile: NativeTile | None = None) -> Na
     tile = tile or tile_for(p)
     rows = ROWS_OF_A_WARP * tile.row_warps
     programs = p.batch * p.kv_heads * -(-p.q_len * p.group // rows)
-    steps = max(-(-_most_keys(p, rows, tile.keys) // tile.keys), 1)
+    steps = max(-(-most_keys(p, rows, tile.keys) // tile.keys), 1)
     splits = max(1, min(tile.blocks_per_sm * sms(arch) // programs, steps // MIN_STEPS))
     steps_of_a_split = -(-steps // splits)
     splits = -(-steps // steps_of_a_split)  # rounding up has left the last ones empty
@@ -141,13 +142,4 @@ def sms(arch: Arch) -> int:
 
 def longest_chain(problem: Problem) -> int:
     """Keys that one float32 sum runs over at most, on any architecture that has these kernels."""
-    return max(schedule(problem, arch).keys_of_a_team for arch in ARCHES.values() if serves(problem, arch))
-
-
-def _most_keys(problem: Problem, rows: int, keys_of_a_step: int) -> int:
-    """Keys of the steps that one tile of `rows` rows walks, at most."""
-    p = problem
-    if p.window is None or p.window >= p.kv_len:
-        return p.kv_len
-    queries = min(p.q_len, -(-rows // p.group) + 1) if p.causal else 1
-    return min(p.kv_len, p.window + queries - 1) + keys_of_a_step  # a window begins anywhere in its first step
+    return max(schedule(problem, arch).keys_of_a_team for arch in ARCHES.values() if serves(arch))
