@@ -175,6 +175,16 @@ def workloads() -> dict[str, Workload]:
             quick=True,
             batch=32,
         ),
+        *(
+            Workload(
+                f"decode-g{group}",
+                "latency",
+                f"One new token of one sequence, {8 * group} query heads to 8 key-value heads.",
+                _head_dim_and_kv_len((128,), KV_LENS[-1:]),
+                q_heads=8 * group,
+            )
+            for group in (1, 8, 16)  # decode itself has 4
+        ),
     ]
     extend = [
         Workload(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import re
@@ -183,6 +184,8 @@ def _load(place: str) -> Implementation:
     source, _, attribute = place.rpartition(":")
     try:
         module = _import_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
+        if not hasattr(module, attribute):
+            raise AttributeError(f"there is no {attribute} in it")
         made = getattr(module, attribute)()
     except (Exception, SystemExit) as error:  # whatever a module of somebody else's does when it is imported
         what = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
@@ -199,7 +202,8 @@ def _load(place: str) -> Implementation:
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location(f"nvfp4bench_external_{path.stem}", path)
+    place = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]  # files of one name in two folders are two modules
+    spec = importlib.util.spec_from_file_location(f"nvfp4bench_external_{path.stem}_{place}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look up the annotations of their fields

@@ -26,6 +26,7 @@ def test_ids_are_unique_and_read_as_the_contract_says():
 def test_design_s_workloads_are_there():
     names = set(workloads())
     assert {"decode", "decode-b8", "decode-b32", "prefill"} <= names
+    assert {f"decode-g{group}" for group in (1, 8, 16)} <= names
     assert {f"extend-q{q_len}" for q_len in (4, 16, 64, 512, 2048)} <= names
     decode = workloads()["decode"]
     assert {64, 512} <= set(decode.axes[0].values)
@@ -50,6 +51,7 @@ def test_problems_are_those_of_their_names():
     assert (prefill.q_heads, prefill.kv_heads) == (16, 16)
     decode = found["decode"].problem(64, 1024)
     assert (decode.q_heads, decode.kv_heads, decode.q_len) == (32, 8, 1)
+    assert [found[f"decode-g{group}"].problem(128, 131072).group for group in (1, 8, 16)] == [1, 8, 16]
 
 
 def test_quick_is_a_part_of_full_and_comes_first():

@@ -134,6 +134,16 @@ def test_a_file_that_changed_is_read_again(file: Path) -> None:
     assert implementation(f"{file}:Mine").name == "other"
 
 
+def test_files_of_one_name_in_two_folders_are_two_modules(file: Path, tmp_path: Path) -> None:
+    """Dataclasses and pickle look names up in the module that a class says it is of."""
+    other = tmp_path / "elsewhere" / file.name
+    other.parent.mkdir()
+    other.write_text(SOURCE.format(name="other"))
+    first, second = implementation(f"{file}:Mine"), implementation(f"{other}:Mine")
+    assert sys.modules[type(first).__module__].Mine is type(first)
+    assert sys.modules[type(second).__module__].Mine is type(second)
+
+
 @pytest.mark.parametrize("name", ["triton", "dual-chunk", "dual-chunk:a4q", "triton:mine", "w4a16", "mine+w4a16"])
 def test_a_file_that_takes_the_name_of_another(file: Path, name: str) -> None:
     file.write_text(SOURCE.format(name=name))
@@ -162,7 +172,7 @@ def test_a_file_that_cannot_be_used_is_said_once(file: Path) -> None:
     ("place", "why"),
     [
         ("{folder}/none.py:Mine", "FileNotFoundError: there is no file {folder}/none.py."),
-        ("{folder}/mine.py:Absent", "AttributeError: module 'nvfp4bench_external_mine' has no attribute 'Absent'."),
+        ("{folder}/mine.py:Absent", "AttributeError: there is no Absent in it."),
         ("{folder}/mine.py:NotOne", "NotOne is not an impls.contract.Implementation."),
         ("{folder}/mine.py:Nameless", "Nameless has no name or no summary."),
         ("{folder}/mine.py:Unfinished", "TypeError: Can't instantiate abstract class Unfinished with abstract method plan."),
