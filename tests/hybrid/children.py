@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +10,6 @@ from impls.arch import CPU as NO_GPU
 from impls.arch import find
 from impls.hybrid.conversion import Converter
 from impls.hybrid.formats import format_for
-from impls.hybrid.tiles import CONVERSION
 from impls.registry import implementation
 from impls.triton.summary import problem_of
 from tests.hybrid import conversions
@@ -52,8 +50,7 @@ def bind_other(request: dict[str, Any]) -> None:
 def conversion(request: dict[str, Any]) -> list[dict[str, Any]]:
     """What converting a cache of `problem` launches on `arch`."""
     problem = problem_of(request["problem"])
-    tiles = replace(CONVERSION, overlapping=request["overlapping"])
-    kernels = Converter(problem, find(request["arch"]), format_for(problem, request["kind"]), tiles).kernels()
+    kernels = Converter(problem, find(request["arch"]), format_for(problem, request["kind"])).kernels()
     return [{"entry": one.entry, "ptx": one.ptx, "shared_bytes": one.shared_bytes} for one in kernels]
 
 
