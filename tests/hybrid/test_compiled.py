@@ -72,6 +72,14 @@ def test_e4m3_is_rounded_by_the_gpu_where_it_can(converter: Worker) -> None:
         assert found == can
 
 
+def test_two_threads_convert_each_its_own_cache() -> None:
+    """They share what is launched, which is pointed at the tensors of a call."""
+    with Worker("tests.hybrid.children:convert_in_two_threads", env=COMPILE) as worker:
+        reply = worker.call({}, timeout=120)
+    assert reply.status == "ok", reply.sentence
+    assert reply.value == [True, True]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("impl", ["hybrid-bf16", "hybrid-fp8"])
 @pytest.mark.parametrize("arch", ARCHES)
