@@ -47,8 +47,8 @@ class Converter:
         return [work.compiled for kernels in both for work in kernels.works]
 
     def __call__(self, k4: NVFP4Tensor, v4: NVFP4Tensor) -> Cache:
-        """The converted cache; of tensors without memory, one without memory. Raises ValueError on tensors that are not where
-        the kernels run.
+        """The converted cache; of tensors without memory, one without memory, for which kernels are compiled all the same.
+        Raises ValueError on tensors that are not where the kernels run.
         """
         if self._arch.is_gpu and k4.device.type == "cpu":
             raise ValueError(f"kernels for {self._arch.name} cannot convert a cache on the CPU; give one on that GPU.")
@@ -84,8 +84,8 @@ class Converter:
         key = (*views, k4.device)
         if key not in self._known:
             both = self._kernels(*views)
-            launches = [work.launch for kernels in both for work in kernels.works] if k4.device.type == "cuda" else []
-            self._known[key] = both, Program(launches, k4.device) if launches else None
+            launches = [work.launch for kernels in both for work in kernels.works] if self._arch.is_gpu else []
+            self._known[key] = both, Program(launches, k4.device) if launches and k4.device.type == "cuda" else None
         return self._known[key]
 
     def _kernels(self, k: View, v: View) -> tuple[ConversionKernels, ConversionKernels]:

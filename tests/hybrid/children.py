@@ -11,9 +11,12 @@ import torch
 
 from impls.arch import CPU as NO_GPU
 from impls.arch import find
+from impls.hybrid import conversion_kernels
 from impls.hybrid.conversion import Converter
 from impls.hybrid.formats import format_for
+from impls.numerics.measure import plan_case
 from impls.registry import implementation
+from impls.triton.compiler import compile_kernel
 from impls.triton.summary import problem_of
 from tests.hybrid import conversions
 from tests.hybrid.behaviours import BEHAVIOURS
@@ -107,3 +110,11 @@ def convert_in_two_threads(request: dict[str, Any]) -> list[bool]:
     return [
         any(all(any(given is t.codes for given in tensors) for t in cache) for tensors in program.launched) for cache in caches
     ]
+
+
+def planned_case(request: dict[str, Any]) -> list[bool]:
+    """Of each kernel of rows that the gate compiles ahead for a case: whether it is for packed ones."""
+    with mock.patch.object(conversion_kernels, "compile_kernel", wraps=compile_kernel) as compiling:
+        plan_case({"impl": request["impl"], "case": request["case"], "arch": "sm_90a"})
+    constants = [call.args[2] for call in compiling.call_args_list if call.args[0].__name__ == "convert_rows"]
+    return [one["PACKED"] for one in constants]

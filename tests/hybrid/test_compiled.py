@@ -72,6 +72,14 @@ def test_e4m3_is_rounded_by_the_gpu_where_it_can(converter: Worker) -> None:
         assert found == can
 
 
+def test_kernels_for_gaps_are_compiled_for_tensors_without_memory() -> None:
+    """As the gate plans a case ahead: what a plan expects, then what the case's tensors take."""
+    with Worker("tests.hybrid.children:planned_case", env=COMPILE) as worker:
+        reply = worker.call({"impl": "hybrid-bf16", "case": "strided"}, timeout=120)
+    assert reply.status == "ok", reply.sentence
+    assert reply.value == [True, True, False, False]
+
+
 def test_two_threads_convert_each_its_own_cache() -> None:
     """They share what is launched, which is pointed at the tensors of a call."""
     with Worker("tests.hybrid.children:convert_in_two_threads", env=COMPILE) as worker:
