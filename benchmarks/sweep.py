@@ -31,7 +31,7 @@ from benchmarks.together import ADD_CALLS, Together, samples_of
 from benchmarks.work import predicted_call, predicted_pack
 from impls.arch import find
 from impls.errors import CommandError
-from impls.isa.probe import usable_cores
+from impls.host import usable_cores
 from impls.worker import Worker
 
 LATENCY_FUNCTION = "benchmarks.latency:serve"

@@ -6,13 +6,13 @@ Whoever measures or checks afterwards finds them there. Several contexts would t
 from __future__ import annotations
 
 import math
-import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from impls.host import usable_cores
 from impls.worker import Worker
 
 TIMEOUT = 300.0
@@ -52,9 +52,8 @@ def plan_ahead(
 
     started = time.monotonic()
     # daemons: when the command ends early, their processes end with them
-    threads = [
-        threading.Thread(target=work, daemon=True) for _ in range(min(len(requests), os.cpu_count() or 1, MAX_PROCESSES))
-    ]
+    processes = min(len(requests), usable_cores(), MAX_PROCESSES)
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(processes)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads) and time.monotonic() < deadline:

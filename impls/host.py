@@ -1,13 +1,19 @@
-"""What this machine has: the architecture behind a torch device."""
+"""What this machine has: cores, and the architecture behind a torch device."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from impls.arch import CPU, Arch, of_capability
 
 if TYPE_CHECKING:
     import torch
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def arch_of(device: torch.device | str) -> Arch:

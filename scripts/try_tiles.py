@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import multiprocessing
-import os
 import statistics
 import sys
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ from benchmarks.shape import Shape
 from benchmarks.work import attended_bytes, flops
 from impls.arch import CPU, Arch, find
 from impls.contract import Problem
-from impls.host import gpu_here
+from impls.host import gpu_here, usable_cores
 from impls.registry import implementation
 from impls.triton import planner
 from impls.triton.planner import Tile
@@ -119,7 +118,7 @@ def main(arguments: list[str]) -> int:
     if arch is None:
         print(f"try_tiles: {why_not}", file=sys.stderr)
         return 2
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(usable_cores(), mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(compile_ahead, [(problem, tile, arch.name) for tile in tiles]))
     clock = Clock()
     shape = Shape(problem, clock.device)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 import torch
+
+from impls.host import usable_cores
 
 Check = tuple[str, Callable[[], str | None]]
 """(its name, a call that gives what to print, and raises where it does not hold)."""
@@ -27,7 +28,7 @@ def named(words: Sequence[str], checks: Iterable[Check]) -> list[Check]:
 def at_once(jobs: Iterable[Callable[[], object]]) -> None:
     """Compile all, in as many processes as there are cores, and pass over what fails: whoever needs it will say so."""
     start = time.perf_counter()
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(usable_cores(), mp_context=multiprocessing.get_context("spawn")) as pool:
         for job in [pool.submit(job) for job in jobs]:
             job.exception()
     print(f"compiled in {time.perf_counter() - start:.0f} s", flush=True)

@@ -18,7 +18,8 @@ from benchmarks.operations import operation_of
 from impls.arch import ARCHES, find
 from impls.cuda.cache import default_folder, why_not_kept
 from impls.errors import CommandError
-from impls.isa.probe import Progress, usable_cores
+from impls.host import usable_cores
+from impls.isa.probe import Progress
 from impls.registry import implementations
 
 WORDS = ("impl", "arch", "dim", "workload", "kernel")

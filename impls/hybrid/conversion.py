@@ -8,6 +8,7 @@ on the device.
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ import torch
 from impls.arch import Arch
 from impls.contract import Cache, Paged, Problem
 from impls.cuda.driver import Program
-from impls.hybrid.conversion_kernels import ConversionKernels, View
+from impls.hybrid.conversion_kernels import ConversionKernels, View, Work
 from impls.hybrid.formats import Format
 from impls.hybrid.tiles import CONVERSION, ConversionTiles
 from impls.nvfp4 import NVFP4Tensor
@@ -29,6 +30,7 @@ class Converter:
     def __init__(self, problem: Problem, arch: Arch, to: Format, tiles: ConversionTiles = CONVERSION) -> None:
         self._problem, self._arch, self._to, self._tiles = problem, arch, to, tiles
         self._known: dict[tuple[Any, ...], tuple[tuple[ConversionKernels, ConversionKernels], Program | None]] = {}
+        self._launching = threading.Lock()
         if arch.is_gpu:
             self.kernels()
 
@@ -45,8 +47,8 @@ class Converter:
         return [work.compiled for kernels in both for work in kernels.works]
 
     def __call__(self, k4: NVFP4Tensor, v4: NVFP4Tensor) -> Cache:
-        """The converted cache; of tensors without memory, one without memory. Raises ValueError on tensors that are not where
-        the kernels run.
+        """The converted cache; of tensors without memory, one without memory, for which kernels are compiled all the same.
+        Raises ValueError on tensors that are not where the kernels run.
         """
         if self._arch.is_gpu and k4.device.type == "cpu":
             raise ValueError(f"kernels for {self._arch.name} cannot convert a cache on the CPU; give one on that GPU.")
@@ -55,22 +57,23 @@ class Converter:
         if self._to.e4m3:
             count = [math.prod(kernels.peaks_shape) for kernels in both]
             all_peaks = torch.zeros(sum(count), dtype=torch.int32, device=k4.device).split(count)
-        number = 0
+        works: list[tuple[Work, dict[str, torch.Tensor]]] = []
         for i, (name, t, kernels) in enumerate(zip("kv", (k4, v4), both, strict=True)):
             out = torch.empty(kernels.shape, dtype=kernels.stored, device=t.device)
             extra[name] = out.view(kernels.dtype)
             tensors = {"codes": t.codes, "scales": t.scales, "global_scale": t.global_scale, "out": out}
             if self._to.e4m3:
                 tensors["peaks"] = extra[f"{name}_peaks"] = all_peaks[i].view(kernels.peaks_shape)
-            for work in kernels.works:
-                if program is not None:
-                    for place, tensor in work.places:
-                        program.point(number, place, tensors[tensor])
-                elif not self._arch.is_gpu:
-                    work.step(tensors).interpret()
-                number += 1
+            works += [(work, tensors) for work in kernels.works]
         if program is not None:
-            program.launch(torch.cuda.current_stream(k4.device).cuda_stream)
+            with self._launching:  # calls of other threads point the same program at theirs
+                for number, (work, tensors) in enumerate(works):
+                    for place, name in work.places:
+                        program.point(number, place, tensors[name])
+                program.launch(torch.cuda.current_stream(k4.device).cuda_stream)
+        elif not self._arch.is_gpu:
+            for work, tensors in works:
+                work.step(tensors).interpret()
         return ConvertedCache(k4, v4, extra, layout=self.layout)
 
     def _prepared(self, k4: NVFP4Tensor, v4: NVFP4Tensor) -> tuple[tuple[ConversionKernels, ConversionKernels], Program | None]:
@@ -81,8 +84,8 @@ class Converter:
         key = (*views, k4.device)
         if key not in self._known:
             both = self._kernels(*views)
-            launches = [work.launch for kernels in both for work in kernels.works] if k4.device.type == "cuda" else []
-            self._known[key] = both, Program(launches, k4.device) if launches else None
+            launches = [work.launch for kernels in both for work in kernels.works] if self._arch.is_gpu else []
+            self._known[key] = both, Program(launches, k4.device) if launches and k4.device.type == "cuda" else None
         return self._known[key]
 
     def _kernels(self, k: View, v: View) -> tuple[ConversionKernels, ConversionKernels]:

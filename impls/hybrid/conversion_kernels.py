@@ -107,10 +107,9 @@ class ConversionKernels:
         """In order. None where there is nothing to convert."""
         if 0 in self.shape:
             return
-        early = e4m3 and tiles.overlapping and arch.is_gpu and arch.compute_capability >= (9, 0)
         numbers = {**view.strides, "peaks_page_stride": 0 if paged else view.heads, "heads": view.heads}
         if e4m3:
-            self.works.append(_peaks(view, numbers, tiles.peaks, early, arch))
+            self.works.append(_peaks(view, numbers, tiles.peaks, arch))
         types = {"codes": "*u8", "scales": "*u8", "global_scale": "*fp32", "out": POINTERS[dtype]}
         types |= {"peaks": "*i32"} if e4m3 else {}
         shape = _columns(view, tiles.columns) if view.along_tokens else _rows(view, tiles.rows, e4m3)
@@ -126,13 +125,11 @@ class ConversionKernels:
                     "ALIGNED": view.codes_aligned,
                     "HAS_E4M3": has_e4m3(arch),
                     "LANES": shape.lanes,
-                    "EARLY": early,
                     **shape.constants,
                 },
                 divisors={"codes": view.codes_aligned, "out": 16},
                 num_warps=shape.lanes // 32,
                 arch=arch,
-                overlaps=early,
             )
         )
 
@@ -152,7 +149,7 @@ def _rows(view: View, tile: RowsTile, e4m3: bool) -> _Shape:
     vectors = view.tokens * view.width // (16 if e4m3 else 8)
     unroll = min(tile.unroll, power_of_two(-(-vectors // tile.lanes)))
     packed = view.codes_packed and view.scales_packed
-    constants = {"UNROLL": unroll, "PACKED": packed, "STREAMING": tile.streaming}
+    constants = {"UNROLL": unroll, "PACKED": packed}
     return _Shape(-(-vectors // (unroll * tile.lanes)), tile.lanes, constants)
 
 
@@ -162,12 +159,10 @@ def _columns(view: View, tile: ColumnsTile) -> _Shape:
     along = min(tile.lanes // tile.across, power_of_two(blocks))
     across = min(tile.lanes // along, max(tile.across, power_of_two(groups)))
     lanes = max(along * across, 32)
-    return _Shape(
-        -(-blocks // (lanes // across)) * -(-groups // across), lanes, {"ACROSS": across, "STREAMING": tile.streaming}
-    )
+    return _Shape(-(-blocks // (lanes // across)) * -(-groups // across), lanes, {"ACROSS": across})
 
 
-def _peaks(view: View, numbers: Mapping[str, int], tile: PeaksTile, followed_early: bool, arch: Arch) -> Work:
+def _peaks(view: View, numbers: Mapping[str, int], tile: PeaksTile, arch: Arch) -> Work:
     count = view.lines * view.per_line
     chunks = -(-count // tile.count)
     in_words = view.scales_packed and view.scales_aligned == 16 and count % 4 == 0
@@ -185,7 +180,6 @@ def _peaks(view: View, numbers: Mapping[str, int], tile: PeaksTile, followed_ear
             "PACKED": view.scales_packed,
             "IN_WORDS": in_words,
             "COUNT": tile.count,
-            "FOLLOWED_EARLY": followed_early,
         },
         divisors={
             **dict.fromkeys(("scales", "scales_page_stride", "scales_head_stride"), 16),
@@ -212,8 +206,6 @@ class Work:
     divisors: Mapping[str, int]
     num_warps: int
     arch: Arch
-    overlaps: bool = False
-    """Launched while the kernel before it still runs, for which it waits itself."""
 
     def step(self, tensors: Mapping[str, torch.Tensor]) -> Step:
         given = {"peaks": None, **{name: tensors[name] for name in self.types}}
@@ -230,7 +222,7 @@ class Work:
     def launch(self) -> Launch:
         """With null pointers for its tensors."""
         values = {**dict.fromkeys(self.types), **self.numbers}
-        return launch_of(self.compiled, Step(None, (self.programs, 1, 1), values, self.constants, self.overlaps))
+        return launch_of(self.compiled, Step(None, (self.programs, 1, 1), values, self.constants))
 
     @cached_property
     def places(self) -> list[tuple[int, str]]:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from impls.triton.dequantize import INTERPRETED, UNIT, e4m3, rounded
 from impls.triton.rounding import round_to_e4m3
@@ -219,7 +218,7 @@ def _as_stored(values, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def _store_words(out, words, mask, STREAMING: tl.constexpr):
+def _store_words(out, words, mask):
     """Store the int32 `words`, two or four tensors alike, side by side at each of the addresses `out`, in one instruction."""
     if len(words) == 2:
         joined = tl.join(words[0], words[1])
@@ -227,11 +226,11 @@ def _store_words(out, words, mask, STREAMING: tl.constexpr):
         pairs = tl.join(tl.join(words[0], words[2]), tl.join(words[1], words[3]))
         joined = pairs.reshape(words[0].shape + (4,))  # noqa: RUF005 - Triton unpacks nothing
     places = tl.expand_dims(out.to(tl.pointer_type(tl.int32)), -1) + tl.arange(0, len(words))
-    tl.store(places, joined, mask=tl.expand_dims(mask, -1), cache_modifier=".cs" if STREAMING else "")
+    tl.store(places, joined, mask=tl.expand_dims(mask, -1))
 
 
 @triton.jit
-def _factor_after_loads(global_scale, peaks, peak, FOLDED: tl.constexpr, EARLY: tl.constexpr):
+def _factor_after_loads(global_scale, peaks, peak, FOLDED: tl.constexpr):
     """What decoded values are multiplied by: the global scale where it is FOLDED in, 1 / unit for E4M3, else 1.
 
     It is loaded behind a barrier, which no load crosses: what needs it, ptxas cannot put before the last of the other loads,
@@ -239,8 +238,6 @@ def _factor_after_loads(global_scale, peaks, peak, FOLDED: tl.constexpr, EARLY: 
     """
     if not _INTERPRETED:
         tl.debug_barrier()
-    if EARLY:
-        gdc_wait()
     factor = 1.0
     if FOLDED:
         factor = tl.load(global_scale)
@@ -273,8 +270,6 @@ def convert_rows(
     PACKED: tl.constexpr,  # lines of codes, and of scales, lie one behind the other
     LANES: tl.constexpr,  # threads
     UNROLL: tl.constexpr,
-    STREAMING: tl.constexpr,  # stored values are the first to leave the cache
-    EARLY: tl.constexpr,  # launched while `find_peaks` still runs, and waits for it itself
 ):
     """Each thread UNROLL times 16 bytes of values: 8 elements of 2 bytes, or 16 of 1.  grid = (pages * heads * chunks)"""
     plane = tl.program_id(0) // chunks
@@ -300,7 +295,7 @@ def convert_rows(
         low = _load_word(codes, in_line, exists, ALIGNED)
     else:
         low, high = _load_block(codes, in_line, exists, ALIGNED)
-    factor = _factor_after_loads(global_scale, peaks, page * peaks_page_stride + head, FOLDED, EARLY)
+    factor = _factor_after_loads(global_scale, peaks, page * peaks_page_stride + head, FOLDED)
     if _INTERPRETED and SIZE == 8:
         values = _as_stored(_decoded(low, scale, factor), DTYPE)
         tl.store(out + number[:, :, None] * 8 + tl.arange(0, 8), values, mask=exists[:, :, None])
@@ -309,10 +304,10 @@ def convert_rows(
         tl.store(out + number[:, :, None] * 16 + tl.arange(0, 16), values, mask=exists[:, :, None])
     elif SIZE == 8:
         words = _decoded_word(low, e4m3(scale) * 2.0**120, factor, DTYPE, FOLDED)
-        _store_words(out + number.to(tl.int64) * 8, words, exists, STREAMING)
+        _store_words(out + number.to(tl.int64) * 8, words, exists)
     else:
         words = _decoded_block(low, high, scale, factor, DTYPE, False, HAS_E4M3)
-        _store_words(out + number.to(tl.int64) * 16, words, exists, STREAMING)
+        _store_words(out + number.to(tl.int64) * 16, words, exists)
 
 
 @triton.jit
@@ -330,7 +325,7 @@ def _turned_bytes(a, b, c, d):
 
 
 @triton.jit
-def _store_turned(out, lines, left, exists, WIDTH: tl.constexpr, STREAMING: tl.constexpr):
+def _store_turned(out, lines, left, exists, WIDTH: tl.constexpr):
     """Store a block of 16 tokens of 8 head dims; `lines` holds these as `_decoded_block` gives each.
 
     out: the address of the first head dim of the first token. left: tokens from there on.
@@ -349,7 +344,7 @@ def _store_turned(out, lines, left, exists, WIDTH: tl.constexpr, STREAMING: tl.c
             tokens = ((a[0], b[0]), (a[1], b[1]), (a[2], b[2]), (a[3], b[3]))
         for n in tl.static_range(16 // WORDS):
             token = 16 // WORDS * i + n
-            _store_words(out + token * WIDTH, tokens[n], exists & (token < left), STREAMING)
+            _store_words(out + token * WIDTH, tokens[n], exists & (token < left))
 
 
 @triton.jit
@@ -375,8 +370,6 @@ def convert_columns(
     HAS_E4M3: tl.constexpr,
     LANES: tl.constexpr,  # threads
     ACROSS: tl.constexpr,  # how many of them lie side by side along the head dims
-    STREAMING: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     """A block of 16 tokens of 8 head dims by each thread.  grid = (pages * heads * chunks), chunks of head dims fastest
 
@@ -400,7 +393,7 @@ def convert_columns(
         low, high = _load_block(codes + i * codes_line_stride, block, exists, ALIGNED)
         scale = tl.load(scales + i * scales_line_stride + block, mask=exists, other=0)
         loaded = loaded + ((low, high, scale),)  # noqa: RUF005 - Triton unpacks nothing
-    factor = _factor_after_loads(global_scale, peaks, page * peaks_page_stride + head, FOLDED, EARLY)
+    factor = _factor_after_loads(global_scale, peaks, page * peaks_page_stride + head, FOLDED)
     if _INTERPRETED:
         for i in tl.static_range(8):
             low, high, scale = loaded[i]
@@ -412,7 +405,7 @@ def convert_columns(
         for i in tl.static_range(8):
             low, high, scale = loaded[i]
             lines = lines + (_decoded_block(low, high, scale, factor, DTYPE, FOLDED, HAS_E4M3),)  # noqa: RUF005
-        _store_turned(out, lines, left, exists, WIDTH, STREAMING)
+        _store_turned(out, lines, left, exists, WIDTH)
 
 
 @triton.jit
@@ -430,15 +423,12 @@ def find_peaks(
     PACKED: tl.constexpr,  # lines lie one behind the other
     IN_WORDS: tl.constexpr,  # PACKED, and a head's scales are whole words of 4 bytes at addresses that 16 divides
     COUNT: tl.constexpr,
-    FOLLOWED_EARLY: tl.constexpr,  # what reads the peaks is launched now, and waits for them
 ):
     """Raise the peak of one page's head to the largest of COUNT of its scale bytes, NaN and signs left out.
 
     E4M3 is ordered as its bytes are. To each 1 is added, modulo 128, so that NaN comes below all others; of words of four
     bytes, the largest word has the largest first byte, and shifted to the left, the others.  grid = (pages * heads * chunks)
     """
-    if FOLLOWED_EARLY:
-        gdc_launch_dependents()
     plane = tl.program_id(0) // chunks
     page = (plane // heads).to(tl.int64)
     head = (plane % heads).to(tl.int64)

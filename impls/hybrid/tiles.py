@@ -22,7 +22,6 @@ class RowsTile:
     lanes: int
     unroll: int
     """Stores of 16 bytes of each thread, whose loads are all made first."""
-    streaming: bool
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class ColumnsTile:
     lanes: int
     across: int
     """Threads side by side along the head dims, 8 of them each: so long are the lines that are written."""
-    streaming: bool
 
 
 @dataclass(frozen=True)
@@ -49,15 +47,12 @@ class ConversionTiles:
     rows: RowsTile
     columns: ColumnsTile
     peaks: PeaksTile
-    overlapping: bool
-    """To E4M3 is converted by a kernel that starts before the peaks are found, and loads what it can (sm_90 and newer)."""
 
 
 CONVERSION = ConversionTiles(
-    RowsTile(lanes=128, unroll=8, streaming=False),
-    ColumnsTile(lanes=128, across=8, streaming=False),
+    RowsTile(lanes=128, unroll=8),
+    ColumnsTile(lanes=128, across=8),
     PeaksTile(num_warps=4, count=16384),
-    overlapping=False,
 )
 
 # {widest padded head dim: tile}. Not measured: chosen so that two stages in flight on each SM cover the memory's latency.

@@ -10,11 +10,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from impls.errors import CommandError
+from impls.host import usable_cores
 from impls.isa import report, result, toolchain
 from impls.isa.cache import Cache, default_folder
 from impls.isa.catalogue import groups
 from impls.isa.divide import divide
-from impls.isa.probe import Prober, Progress, usable_cores
+from impls.isa.probe import Prober, Progress
 from impls.isa.processes import Processes
 from impls.isa.program import Program
 from impls.isa.result import Probe

@@ -89,14 +89,19 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
 def plan_case(request: Mapping[str, Any]) -> None:
     """Plan {"impl", "case", "arch"}, so that its kernels are in the caches on disk. Needs no GPU.
 
+    Plans expect packed tensors; those of other placements are packed and bound too, without memory, where that lists kernels.
+
     Raises Unsupported, and whatever the implementation raises.
     """
     chosen, arch = implementation(request["impl"]), find(request["arch"])
-    problem = CASES[request["case"]].problem
-    reason = chosen.why_not(problem, arch)
+    case = CASES[request["case"]]
+    reason = chosen.why_not(case.problem, arch)
     if reason is not None:
         raise Unsupported(reason)
-    chosen.plan(problem, arch)
+    plan = chosen.plan(case.problem, arch)
+    if case.placement != "packed" and chosen.lists_launches:
+        given = to_device(build(case).inputs, torch.device("meta"))
+        plan.bind(given.q, plan.pack(given.k4, given.v4), kv_lens=given.kv_lens, block_table=given.block_table)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from impls.cuda.compiler import FORMATS, Kernel, compile_kernel
 from impls.planning import VECTOR_BYTES
 from impls.triton.arguments import alignment_of
 from impls.weights.contract import Packed, Projection, ProjectionRunner
-from impls.weights.few_rows_planner import cut_for
+from impls.weights.few_rows_planner import LINES, cut_for
 from impls.weights.planner import TILE, tile_count
 from impls.weights.tiled import CompiledRunner, TiledPlan
 
@@ -31,7 +31,7 @@ class FewRowsPlan(TiledPlan):
         cut = self.cut
         return {
             "way": "fused",
-            "lines": cut.lines,
+            "lines": LINES,
             "warps": cut.warps,
             "stages": cut.stages,
             "blocks_per_sm": cut.blocks_per_sm,
@@ -44,9 +44,8 @@ class FewRowsPlan(TiledPlan):
         defines: dict[str, int | str] = {
             "TYPE": FORMATS[p.dtype],
             "RAGGED": int(p.inputs % TILE != 0),
-            "RAGGED_LINES": int(p.outputs % cut.lines != 0),
+            "RAGGED_LINES": int(p.outputs % LINES != 0),
             "X_ALIGNED": int(x_alignment >= VECTOR_BYTES and packed_rows),
-            "GROUPS": cut.groups,
             "WARPS": cut.warps,
             "STAGES": cut.stages,
             "BLOCKS_PER_SM": cut.blocks_per_sm,
@@ -60,7 +59,7 @@ class FewRowsPlan(TiledPlan):
         strides = (Scalar("i64", x.stride(0)), Scalar("i64", out.stride(0)))
         sizes = (p.rows, p.outputs, p.inputs, tile_count(p.inputs))
         launch = self.compiled(alignment_of(x)).launch(
-            grid=(-(-p.outputs // self.cut.lines), 1, 1),
+            grid=(-(-p.outputs // LINES), 1, 1),
             block=(32 * self.cut.warps, 1, 1),
             shared_bytes=0,
             args=(*tensors, *strides, *(Scalar("i32", size) for size in sizes)),

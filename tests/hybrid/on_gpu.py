@@ -40,11 +40,8 @@ ELEMENTS, HEADS = 2**28, 64
 """Of K, and of V: far more than the L2 holds."""
 TILES = {
     "as set": CONVERSION,
-    "streaming": replace(CONVERSION, rows=RowsTile(128, 8, True), columns=ColumnsTile(128, 8, True)),
-    "shorter": replace(CONVERSION, rows=RowsTile(128, 4, False), columns=ColumnsTile(128, 16, False)),
-    "shorter, streaming": replace(CONVERSION, rows=RowsTile(128, 4, True), columns=ColumnsTile(128, 16, True)),
-    "longer": replace(CONVERSION, rows=RowsTile(256, 8, False), columns=ColumnsTile(256, 8, False)),
-    "overlapping": replace(CONVERSION, overlapping=True),
+    "shorter": replace(CONVERSION, rows=RowsTile(128, 4), columns=ColumnsTile(128, 16)),
+    "longer": replace(CONVERSION, rows=RowsTile(256, 8), columns=ColumnsTile(256, 8)),
 }
 WITH_EACH_TILE = ("16-bit-80-axis-1", "16-bit-80-axis-2", "e4m3-80-axis-1", "e4m3-80-axis-2")
 

@@ -23,8 +23,8 @@ def converter() -> Iterator[Worker]:
         yield worker
 
 
-def converted(worker: Worker, arch: str, kind: str, overlapping: bool = False, **fields: Any) -> list[dict[str, Any]]:
-    request = {"arch": arch, "kind": kind, "overlapping": overlapping, "problem": {**DECODE, **fields}}
+def converted(worker: Worker, arch: str, kind: str, **fields: Any) -> list[dict[str, Any]]:
+    request = {"arch": arch, "kind": kind, "problem": {**DECODE, **fields}}
     reply = worker.call(request, timeout=120)
     assert reply.status == "ok", reply.sentence
     return list(reply.value)
@@ -66,25 +66,26 @@ def test_peaks_are_read_16_bytes_at_a_time(converter: Worker, axis: int) -> None
         assert "ld.global.b8" not in kernel["ptx"]
 
 
-@pytest.mark.parametrize(("arch", "can"), [("sm_80", False), ("sm_90a", True)])
-def test_what_starts_before_the_peaks_are_found_waits_for_them(converter: Worker, arch: str, can: bool) -> None:
-    """After its other loads, and before it loads them."""
-    for peaks, conversion in zip(
-        *[iter(converted(converter, arch, "e4m3", overlapping=True, v_block_axis=-2))] * 2, strict=True
-    ):
-        assert ("griddepcontrol.launch_dependents" in peaks["ptx"]) == can
-        before, waits, after = conversion["ptx"].partition("griddepcontrol.wait")
-        assert bool(waits) == can
-        if can:
-            assert "ld.global.b32" not in before
-            assert "ld.global.b32" in after
-            assert "ld.global.b8" not in after
-
-
 def test_e4m3_is_rounded_by_the_gpu_where_it_can(converter: Worker) -> None:
     for arch, can in (("sm_80", False), ("sm_90a", True)):
         (found,) = {"cvt.rn.satfinite.e4m3x2" in one["ptx"] for one in converted(converter, arch, "e4m3")[1::2]}
         assert found == can
+
+
+def test_kernels_for_gaps_are_compiled_for_tensors_without_memory() -> None:
+    """As the gate plans a case ahead: what a plan expects, then what the case's tensors take."""
+    with Worker("tests.hybrid.children:planned_case", env=COMPILE) as worker:
+        reply = worker.call({"impl": "hybrid-bf16", "case": "strided"}, timeout=120)
+    assert reply.status == "ok", reply.sentence
+    assert reply.value == [True, True, False, False]
+
+
+def test_two_threads_convert_each_its_own_cache() -> None:
+    """They share what is launched, which is pointed at the tensors of a call."""
+    with Worker("tests.hybrid.children:convert_in_two_threads", env=COMPILE) as worker:
+        reply = worker.call({}, timeout=120)
+    assert reply.status == "ok", reply.sentence
+    assert reply.value == [True, True]
 
 
 @pytest.mark.slow

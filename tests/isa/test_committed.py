@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from impls.host import usable_cores
 from impls.isa import result, toolchain
 from impls.isa.assemble import assemble
 from impls.isa.cache import Cache
 from impls.isa.catalogue import catalogue, groups, program
 from impls.isa.diagnostics import KINDS
 from impls.isa.limits import find_limits
-from impls.isa.probe import Prober, usable_cores
+from impls.isa.probe import Prober
 from impls.isa.processes import Processes
 from impls.isa.program import digest
 from impls.isa.result import Cell

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 from xml.etree import ElementTree
 
 import pytest
@@ -20,9 +21,10 @@ import pytest
 import nvfp4bench
 from impls.arch import CPU
 from impls.contract import Unsupported
-from impls.numerics import command, report
+from impls.numerics import command, measure, report
 from impls.numerics.baselines import METRICS, Baselines, default_path, read
 from impls.numerics.cases import CASES
+from impls.numerics.data import build
 from impls.numerics.gate import Chosen, Verdict, judge, newly_refused
 from impls.numerics.gate import run as run_gate
 from impls.numerics.measure import plan_case
@@ -331,3 +333,23 @@ def test_plans_of_cases_are_made_for_an_architecture_that_is_not_here() -> None:
     plan_case({"impl": RIGHT, "case": "decode", "arch": "sm_90a"})
     with pytest.raises(Unsupported, match=NO_GPU):
         plan_case({"impl": "sdpa-flash", "case": "v-tokens", "arch": "cpu"})
+
+
+@pytest.mark.parametrize("case", ["strided", "paged-fused", "decode"])
+def test_plans_of_cases_with_gaps_see_how_their_tensors_lie(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """What is not packed has kernels of its own, which would be compiled one by one while the cases run."""
+    chosen = MagicMock(**{"why_not.return_value": None})
+    monkeypatch.setattr(measure, "implementation", lambda _: chosen)
+    plan_case({"impl": "noting", "case": case, "arch": "sm_90a"})
+    packed = chosen.plan.return_value.pack.call_args_list
+    if case == "decode":
+        assert not packed
+        return
+    ((k4, v4),) = (call.args for call in packed)
+    real = build(CASES[case]).inputs
+    for t, wanted in ((k4, real.k4), (v4, real.v4)):
+        assert t.codes.is_meta
+        assert (t.codes.stride(), t.scales.stride()) == (wanted.codes.stride(), wanted.scales.stride())
+    bound = chosen.plan.return_value.bind.call_args
+    assert bound.args[0].stride() == real.q.stride()
+    assert (bound.kwargs["block_table"] is None) == (real.block_table is None)

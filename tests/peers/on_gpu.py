@@ -7,7 +7,6 @@ leaves out what holds it. Exit status 0 if all hold, 1 if one does not, 2 withou
 from __future__ import annotations
 
 import multiprocessing
-import os
 import sys
 import time
 import traceback
@@ -19,7 +18,7 @@ import torch
 
 from impls.arch import Arch, find
 from impls.contract import Problem
-from impls.host import gpu_here
+from impls.host import gpu_here, usable_cores
 from impls.registry import implementation
 from tests.on_gpu import DoesNotHold, hold
 from tests.peers.gpu_cases import CASES, REPLAYED, Case, replay, run
@@ -41,7 +40,7 @@ def compile_all(pairs: Iterable[tuple[str, Case]], arch: Arch) -> None:
     """Modules differ by peer, dtype and head dim."""
     wanted = {(peer, case.problem.dtype, case.problem.head_dim): case.problem for peer, case in pairs}
     start = time.perf_counter()
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(usable_cores(), mp_context=multiprocessing.get_context("spawn")) as pool:
         jobs = [pool.submit(compile_plan, key[0], problem, arch.name) for key, problem in wanted.items()]
         for failure in filter(None, (job.result() for job in jobs)):
             print(f"FAIL  {failure}", flush=True)

@@ -11,7 +11,6 @@ Without a word all three. Exit status 2 without a GPU.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import sys
 import time
 import traceback
@@ -24,7 +23,7 @@ import torch
 from benchmarks.ceilings import measure
 from benchmarks.clock import Clock
 from impls.arch import Arch, find
-from impls.host import gpu_here
+from impls.host import gpu_here, usable_cores
 from impls.nvfp4 import NVFP4Tensor, quantize
 from impls.weights.contract import Projection, ProjectionPlan
 from impls.weights.few_rows import FewRowsPlan
@@ -59,16 +58,13 @@ TILES = {
 }
 """Of the Triton kernel."""
 CUTS = (
-    Cut(2, 4, 2, 4),
-    Cut(2, 8, 2, 2),
-    Cut(2, 16, 2, 1),
-    Cut(1, 4, 1, 7),
-    Cut(1, 4, 2, 7),
-    Cut(1, 14, 1, 2),
-    Cut(1, 14, 2, 2),
-    Cut(1, 8, 3, 2),
-    Cut(1, 16, 1, 2),
-    Cut(1, 8, 2, 3),
+    Cut(4, 1, 7),
+    Cut(4, 2, 7),
+    Cut(14, 1, 2),
+    Cut(14, 2, 2),
+    Cut(8, 3, 2),
+    Cut(16, 1, 2),
+    Cut(8, 2, 3),
 )
 """Of the CUDA kernel."""
 
@@ -211,7 +207,7 @@ def main(arguments: list[str]) -> int:
         print(f"on_gpu: {why_not}", file=sys.stderr)
         return 2
     start = time.perf_counter()
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(usable_cores(), mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(compile_ahead, list(ahead(words, rows, arch))))
     print(f"compiled in {time.perf_counter() - start:.0f} s", flush=True)
     failed = checked(torch.device("cuda", 0)) if "check" in words else 0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from impls.arch import ARCHES, CPU, find
 from impls.planning import SMS
 from impls.weights.contract import Projection, ProjectionRounds
-from impls.weights.few_rows_planner import cut_for
+from impls.weights.few_rows_planner import LINES, cut_for
 from impls.weights.planner import CONVERTED_FROM, TILE, schedule, why_not
 from impls.weights.w4a16 import W4A16
 
@@ -60,7 +60,7 @@ def test_many_rows_are_multiplied_by_converted_weights():
 @given(PROBLEMS)
 def test_a_cut_covers_all_lines_and_resides_at_once(problem):
     cut = cut_for(problem)
-    blocks = -(-problem.outputs // cut.lines)
+    blocks = -(-problem.outputs // LINES)
     assert 1 <= cut.warps <= 14 and cut.warps * cut.blocks_per_sm <= 28
     assert blocks <= cut.blocks_per_sm * SMS or cut.warps == 1
 

@@ -17,9 +17,9 @@ using i64 = long long;
 using u16 = unsigned short;
 
 // Given: TYPE (Float16, Bfloat16), RAGGED (K is no multiple of 128), RAGGED_LINES (N is none of LINES), X_ALIGNED (rows of x
-// start at multiples of 16 bytes), GROUPS (of 16 lines), WARPS, STAGES, BLOCKS_PER_SM.
+// start at multiples of 16 bytes), WARPS, STAGES, BLOCKS_PER_SM.
 using T = fp4::TYPE;
-constexpr int ROWS = 8, TILE = 128, LINES = 16 * GROUPS;
+constexpr int ROWS = 8, TILE = 128, LINES = 16;
 constexpr int APART = LINES + 4;  // rows of sums in shared memory: lanes of a warp then write to 32 banks
 constexpr float UNIT = 128.f;     // a decoded weight times this and the global scale is its value
 
@@ -50,8 +50,8 @@ __device__ __forceinline__ u32 scale_pair(const u32 (&scales)[2], int t) {
 
 // Weights of a tile.
 struct Step {
-  u32 codes[GROUPS][2][4];   // of lines g and g + 8 of each group
-  u32 scales[GROUPS][2][2];  // all 8 of the tile
+  u32 codes[2][4];   // of lines g and g + 8
+  u32 scales[2][2];  // all 8 of the tile
 };
 
 // Where a lane loads the next tile of its warp.
@@ -59,11 +59,11 @@ struct Next {
   const u8 *codes, *scales;  // of its first line
   int tile;
 
-  __device__ __forceinline__ void load(Step& step, const int (&lines)[2 * GROUPS], int n) {
+  __device__ __forceinline__ void load(Step& step, const int (&lines)[2], int n) {
     #pragma unroll
-    for (int i = 0; i < 2 * GROUPS; i++) {
-      load::bytes<16, 16>(step.codes[i / 2][i % 2], codes + lines[i] * 64);
-      load::bytes<8, 8>(step.scales[i / 2][i % 2], scales + lines[i] * 8);
+    for (int i = 0; i < 2; i++) {
+      load::bytes<16, 16>(step.codes[i], codes + lines[i] * 64);
+      load::bytes<8, 8>(step.scales[i], scales + lines[i] * 8);
     }
     tile++;
     codes += (i64)n * 64;
@@ -99,27 +99,24 @@ struct X {
   }
 };
 
-__device__ __forceinline__ void add_tile(float (&acc)[GROUPS][4], const Step& step, const X& x, int t) {
+__device__ __forceinline__ void add_tile(float (&acc)[4], const Step& step, const X& x, int t) {
+  u32 scale[2][2];  // [line g or g + 8][half of the tile]
   #pragma unroll
-  for (int group = 0; group < GROUPS; group++) {
-    u32 scale[2][2];  // [line g or g + 8][half of the tile]
-    #pragma unroll
-    for (int line = 0; line < 2; line++) {
-      const u32 both = scale_pair(step.scales[group][line], t);
-      scale[line][0] = __byte_perm(both, 0, 0x1010);
-      scale[line][1] = __byte_perm(both, 0, 0x3232);
-    }
-    #pragma unroll
-    for (int w = 0; w < 4; w++) {
-      const u32 first = step.codes[group][0][w], second = step.codes[group][1][w];
-      const u32 low[4] = {T::multiply(fields<0>(first), scale[0][0]), T::multiply(fields<0>(second), scale[1][0]),
-                          T::multiply(fields<1>(first), scale[0][0]), T::multiply(fields<1>(second), scale[1][0])};
-      const u32 high[4] = {T::multiply(fields<2>(first), scale[0][1]), T::multiply(fields<2>(second), scale[1][1]),
-                           T::multiply(fields<3>(first), scale[0][1]), T::multiply(fields<3>(second), scale[1][1])};
-      const u32 x_low[2] = {x.half[0][2 * w], x.half[0][2 * w + 1]}, x_high[2] = {x.half[1][2 * w], x.half[1][2 * w + 1]};
-      mma::add_product<T>(acc[group], low, x_low);
-      mma::add_product<T>(acc[group], high, x_high);
-    }
+  for (int line = 0; line < 2; line++) {
+    const u32 both = scale_pair(step.scales[line], t);
+    scale[line][0] = __byte_perm(both, 0, 0x1010);
+    scale[line][1] = __byte_perm(both, 0, 0x3232);
+  }
+  #pragma unroll
+  for (int w = 0; w < 4; w++) {
+    const u32 first = step.codes[0][w], second = step.codes[1][w];
+    const u32 low[4] = {T::multiply(fields<0>(first), scale[0][0]), T::multiply(fields<0>(second), scale[1][0]),
+                        T::multiply(fields<1>(first), scale[0][0]), T::multiply(fields<1>(second), scale[1][0])};
+    const u32 high[4] = {T::multiply(fields<2>(first), scale[0][1]), T::multiply(fields<2>(second), scale[1][1]),
+                         T::multiply(fields<3>(first), scale[0][1]), T::multiply(fields<3>(second), scale[1][1])};
+    const u32 x_low[2] = {x.half[0][2 * w], x.half[0][2 * w + 1]}, x_high[2] = {x.half[1][2 * w], x.half[1][2 * w + 1]};
+    mma::add_product<T>(acc, low, x_low);
+    mma::add_product<T>(acc, high, x_high);
   }
 }
 
@@ -132,9 +129,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) w4a16_fe
   const int first_line = blockIdx.x * LINES;
   const int start = (i64)tiles * warp / WARPS, stop = (i64)tiles * (warp + 1) / WARPS;
   const i64 own = min(first_line + g, n - 1);  // lines beyond the last one are read as it is, and not stored
-  int lines[2 * GROUPS];                       // of the lane, from `own` on
+  int lines[2];                                // of the lane, from `own` on
   #pragma unroll
-  for (int i = 0; i < 2 * GROUPS; i++) lines[i] = RAGGED_LINES ? min(first_line + g + 8 * i, n - 1) - (int)own : 8 * i;
+  for (int i = 0; i < 2; i++) lines[i] = RAGGED_LINES ? min(first_line + g + 8 * i, n - 1) - (int)own : 8 * i;
   const u16* row = x + min(g, rows - 1) * x_row_stride;  // beyond the last row, that one: its column is not stored
   Next next{codes + ((i64)start * n + own) * 64 + 16 * t, scales + ((i64)start * n + own) * 8, start};
 
@@ -144,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) w4a16_fe
     if (start + stage < stop) next.load(ring[stage], lines, n);
   const float scale = *global_scale * UNIT;
 
-  float acc[GROUPS][4] = {};
+  float acc[4] = {};
   for (int tile = start; tile < stop; tile += STAGES) {
     #pragma unroll
     for (int stage = 0; stage < STAGES; stage++) {
@@ -155,9 +152,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) w4a16_fe
   }
 
   #pragma unroll
-  for (int group = 0; group < GROUPS; group++)
-    #pragma unroll
-    for (int c = 0; c < 4; c++) sums[warp][2 * t + c % 2][16 * group + 8 * (c / 2) + g] = acc[group][c];
+  for (int c = 0; c < 4; c++) sums[warp][2 * t + c % 2][8 * (c / 2) + g] = acc[c];
   __syncthreads();
   for (int i = threadIdx.x; i < rows * LINES; i += 32 * WARPS) {
     const int row = i / LINES, line = i % LINES;
