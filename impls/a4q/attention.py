@@ -103,7 +103,7 @@ class A4QPlan(Plan):
         return compile_kernel(KERNELS / "many_rows.cu", "a4q_many_rows", self.arch, defines)
 
     def _defines(self, alignment: Alignment, lines: dict[str, int]) -> dict[str, int | str]:
-        """What attend.cuh wants to know, and how many blocks an SM is to hold."""
+        """What attend.cuh wants to know, how many blocks an SM is to hold, and with what shared memory."""
         p, s = self.problem, self.schedule
         packed = _packed_lines(p)
         # one number that is known when compiling, or 0: a kernel for every distance would be too many
@@ -118,6 +118,7 @@ class A4QPlan(Plan):
             "V_SCALES_ALIGNMENT": alignment.v_scales,
             **lines_known,
             "BLOCKS_PER_SM": s.tile.blocks_per_sm,
+            "SHARED_BYTES": s.shared_bytes,
         }
 
 

@@ -23,7 +23,8 @@
 #include "impls/cuda/kernels/barrier.cuh"
 #include "impls/cuda/kernels/wgmma.cuh"
 
-// Given: what attend.cuh is, and ROW_GROUPS, KEYS, STAGES, PRODUCERS, BLOCKS_PER_SM, Q_ALIGNMENT.
+// Given: what attend.cuh is, and ROW_GROUPS, KEYS, STAGES, PRODUCERS, BLOCKS_PER_SM, Q_ALIGNMENT, SHARED_BYTES (of a block, as
+// planned).
 constexpr int PARTS = HEAD_DIM > 256 || V_HEAD_DIM > 256 ? 2 : 1;
 constexpr int CONSUMERS = ROW_GROUPS * PARTS;
 constexpr int ROWS = 64 * ROW_GROUPS;
@@ -64,18 +65,18 @@ constexpr u32 Q_BYTES = 2 * ROWS * HEAD_DIM, K_BYTES = 2 * KEYS * HEAD_DIM, V_BY
 struct Places {
   u32 q, k, v, factors, barriers;
 
-  __device__ __forceinline__ explicit Places(u32 from) {
-    q = (from + 1023) / 1024 * 1024;
-    k = q + Q_BYTES;
-    v = k + STAGES * K_BYTES;
-    factors = v + STAGES * V_BYTES;
-    barriers = factors + 4 * ROWS;
-  }
+  __device__ __forceinline__ constexpr explicit Places(u32 from)
+      : q((from + 1023) / 1024 * 1024),
+        k(q + Q_BYTES),
+        v(k + STAGES * K_BYTES),
+        factors(v + STAGES * V_BYTES),
+        barriers(factors + 4 * ROWS) {}
   __device__ __forceinline__ u32 k_full(int stage) const { return barriers + 8 * stage; }
   __device__ __forceinline__ u32 k_empty(int stage) const { return barriers + 8 * (STAGES + stage); }
   __device__ __forceinline__ u32 v_full(int stage) const { return barriers + 8 * (2 * STAGES + stage); }
-  __device__ __forceinline__ u32 v_empty(int stage) const { return barriers + 8 * (3 * STAGES + stage); }
+  __device__ __forceinline__ constexpr u32 v_empty(int stage) const { return barriers + 8 * (3 * STAGES + stage); }
 };
+static_assert(1024 + Places(0).v_empty(STAGES) == SHARED_BYTES, "planned");
 
 __device__ __forceinline__ void store_shared(u32 at, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");

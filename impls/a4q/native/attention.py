@@ -43,6 +43,5 @@ class NativePlan(A4QPlan):
             "TEAMS": s.tile.teams,
             "KEYS": s.tile.keys,
             "STAGES": s.tile.stages,
-            "SHARED_BYTES": s.shared_bytes,
         }
         return compile_kernel(KERNELS / "attend.cu", "a4q_native", self.arch, defines)
