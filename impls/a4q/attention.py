@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 
 import torch
 
-from impls.a4q.combining import KERNELS, arguments, combine_kernel, combine_launch, partial_results, problem_defines
 from impls.a4q.planner import SharedTile, Tile, schedule
 from impls.arch import Arch
 from impls.contract import Cache, Inputs, Launch, Output, Plan, Problem, Runner
+from impls.cuda.attention import (
+    ATTEND_ARGUMENTS,
+    arguments,
+    combine_kernel,
+    combine_launch,
+    partial_results,
+    problem_defines,
+)
 from impls.cuda.compiler import FORMATS, Kernel, compile_kernel
 from impls.cuda.runner import CompiledRunner
 from impls.host import require_arch
-from impls.triton.arguments import ATTEND_STRIDES, Alignment, attend_values, stride_names
+from impls.triton.arguments import Alignment, attend_values
 from impls.validation import bind_inputs
 
-ATTEND_ARGUMENTS = (
-    *("q", "k_codes", "k_scales", "k_global", "v_codes", "v_scales", "v_global", "out", "lse", "kv_lens", "block_table"),
-    *("scale_log2", *stride_names(ATTEND_STRIDES), "kv_heads", "q_len", "kv_len", "window", "splits"),
-)
+KERNELS = Path(__file__).with_name("kernels")
 
 
 class A4QPlan(Plan):
@@ -103,7 +108,7 @@ class A4QPlan(Plan):
         return compile_kernel(KERNELS / "many_rows.cu", "a4q_many_rows", self.arch, defines)
 
     def _defines(self, alignment: Alignment, lines: dict[str, int]) -> dict[str, int | str]:
-        """What attend.cuh wants to know, how many blocks an SM is to hold, and with what shared memory."""
+        """What all three kernels want to know, how many blocks an SM is to hold, and with what shared memory."""
         p, s = self.problem, self.schedule
         packed = _packed_lines(p)
         # one number that is known when compiling, or 0: a kernel for every distance would be too many

@@ -27,10 +27,12 @@
 // and g + 8 of each tile of dims; a word's even and odd codes are the columns as they are for K.
 //
 // Which token a row of S^T stands for is free, too, as long as V's columns agree: see `token_of_row`.
-#include "attend.cuh"
+#include "round.cuh"
+#include "impls/cuda/kernels/attend.cuh"
 #include "impls/cuda/kernels/mma.cuh"
 
-// Given: what attend.cuh is, and KEY_TILES, WARPS, BLOCKS_PER_SM, PREFETCH, SHARED_BYTES (dynamic ones of a block, as planned).
+// Given: what attend.cuh is, and Q_NVFP4, KEY_TILES, WARPS, BLOCKS_PER_SM, PREFETCH, SHARED_BYTES (dynamic ones of a block, as
+// planned).
 constexpr int ROWS = 8;
 constexpr int KEYS = 16 * KEY_TILES;
 constexpr int PARTS = HEAD_DIM > 256 || V_HEAD_DIM > 256 ? 2 : 1;
@@ -531,12 +533,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_deco
       weights[w] = results.tops[w][i] == NO_KEY ? 0.f : exp2_approx(results.tops[w][i] - row_top);
       row_total += weights[w] * results.totals[w][i];
     }
-    const bool empty = row_total == 0.f;
-    const float reciprocal = empty ? 0.f : __frcp_rn(row_total);
-    const int row = work.row_tile * ROWS + i;
-    const i64 split = blockIdx.y, batch = work.batch, q_head = work.head * GROUP + row % GROUP, query = row / GROUP;
-    OUT_TYPE* to = out + split * out_split_stride + batch * out_batch_stride + q_head * out_head_stride +
-                   query * out_row_stride;
+    const float reciprocal = reciprocal_of(row_total);
+    const i64 batch = work.batch;
+    const ResultRow at(work.head, work.row_tile * ROWS + i);
+    OUT_TYPE* to = OUT_OF(batch, at);
     for (int dim = lane; dim < V_HEAD_DIM; dim += 32) {
       float sum = 0.f;
       #pragma unroll
@@ -544,7 +544,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_deco
       store(to + dim, sum * reciprocal * out_scale);
     }
     if (lane == 0)
-      lse[split * lse_split_stride + batch * lse_batch_stride + q_head * lse_head_stride + query * lse_row_stride] =
-          empty ? NO_KEY : (row_top + log2f(row_total) - P_BIAS) * LN_2;
+      LSE_OF(batch, at) = lse_of(row_total, row_top, P_BIAS);
   }
 }
