@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from impls.a4q.attention import A4QPlan
+from impls.a4q.attention import A4QPlan, AttendPlan
 from impls.arch import find
 from impls.contract import Cache, Paged, Problem
 from impls.cuda.compiler import CompileError
@@ -44,7 +44,7 @@ FEW = [
 def check(impl: str, arch: str, problem: Problem) -> None:
     target = find(arch)
     plan = implementation(impl).plan(problem, target)
-    assert isinstance(plan, A4QPlan)
+    assert isinstance(plan, AttendPlan)
     s = plan.schedule
     attend, *combine = plan.kernels()
     for kernel in (attend, *combine):
