@@ -303,7 +303,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) smem_unpack
     __syncthreads();  // the next tile takes the place of this one
   }
 
-#if SPLIT && __CUDA_ARCH__ >= 900
+#if SPLIT
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
   #pragma unroll
