@@ -22,6 +22,7 @@ from typing import Any
 from benchmarks.records import Environment
 from impls.arch import Arch, find
 from impls.errors import CommandError
+from impls.host import driver_version
 from impls.worker import Worker
 
 PROBE_SECONDS = 120
@@ -67,7 +68,7 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
     name = _gpu_name()
     if name is None:
         return {"present": False, "arch": None, "why_not": "the NVIDIA driver lists no GPU here."}
-    state = {"present": True, "arch": None, "name": name, "driver": _driver_version()}
+    state = {"present": True, "arch": None, "name": name, "driver": driver_version()}
     if importlib.util.find_spec("torch") is None:
         return {**state, "why_not": "the GPU cannot be used: torch is not installed."}
     import torch
@@ -226,15 +227,3 @@ def _gpu_name() -> str | None:
     if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0) or driver.cuDeviceGetName(name, len(name), device):
         return None
     return name.value.decode()
-
-
-def _driver_version() -> str | None:
-    """Version of the NVIDIA driver as its management library gives it, None where that library is not here."""
-    try:
-        management = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return None
-    text = ctypes.create_string_buffer(96)
-    if management.nvmlInit_v2() or management.nvmlSystemGetDriverVersion(text, len(text)):
-        return None
-    return text.value.decode()

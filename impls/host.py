@@ -1,7 +1,8 @@
-"""What this machine has: cores, and the architecture behind a torch device."""
+"""What this machine has: cores, the architecture behind a torch device, and the driver."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 from typing import TYPE_CHECKING
 
@@ -53,3 +54,15 @@ def gpu_here() -> tuple[Arch | None, str | None]:
         return arch_of("cuda"), None
     except (RuntimeError, AssertionError, ValueError) as error:
         return None, f"the GPU cannot be used: {str(error).splitlines()[0]}"
+
+
+def driver_version() -> str | None:
+    """Version of the NVIDIA driver as its management library gives it, None where that library is not here."""
+    try:
+        management = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    text = ctypes.create_string_buffer(96)
+    if management.nvmlInit_v2() or management.nvmlSystemGetDriverVersion(text, len(text)):
+        return None
+    return text.value.decode()

@@ -129,7 +129,7 @@ def test_the_child_says_when_the_driver_lists_no_gpu(monkeypatch: pytest.MonkeyP
 
 def test_the_child_says_when_torch_cannot_use_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_gpu_name", lambda: "NVIDIA H200")
-    monkeypatch.setattr(module, "_driver_version", lambda: "580.95.05")
+    monkeypatch.setattr(module, "driver_version", lambda: "580.95.05")
     monkeypatch.setattr("impls.host.gpu_here", lambda: (None, "torch sees no CUDA GPU here."))
     found = module.probe({})
     assert (found["present"], found["arch"], found["why_not"]) == (True, None, "torch sees no CUDA GPU here.")

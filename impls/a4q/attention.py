@@ -2,51 +2,70 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import fields
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import torch
 
-from impls.a4q.combining import KERNELS, arguments, combine_kernel, combine_launch, partial_results, problem_defines
-from impls.a4q.planner import SharedTile, Tile, schedule
+from impls.a4q.planner import Schedule, SharedTile, Tile, schedule
 from impls.arch import Arch
 from impls.contract import Cache, Inputs, Launch, Output, Plan, Problem, Runner
+from impls.cuda.attention import (
+    ATTEND_ARGUMENTS,
+    arguments,
+    combine_kernel,
+    combine_launch,
+    partial_results,
+    problem_defines,
+)
 from impls.cuda.compiler import FORMATS, Kernel, compile_kernel
 from impls.cuda.runner import CompiledRunner
 from impls.host import require_arch
-from impls.triton.arguments import ATTEND_STRIDES, Alignment, attend_values, stride_names
+from impls.triton.arguments import Alignment, Split, attend_values
 from impls.validation import bind_inputs
 
-ATTEND_ARGUMENTS = (
-    *("q", "k_codes", "k_scales", "k_global", "v_codes", "v_scales", "v_global", "out", "lse", "kv_lens", "block_table"),
-    *("scale_log2", *stride_names(ATTEND_STRIDES), "kv_heads", "q_len", "kv_len", "window", "splits"),
-)
+KERNELS = Path(__file__).with_name("kernels")
 
 
-class A4QPlan(Plan):
-    """Compiles for tensors with packed lines; `bind` compiles again for others."""
+class AttendSchedule(Split, Protocol):
+    """What launching needs of a schedule."""
 
-    def __init__(self, problem: Problem, arch: Arch, *, rounds_q: bool, tile: Tile | SharedTile | None = None) -> None:
-        """`tile` in place of the planner's."""
+    @property
+    def tile(self) -> AttendTile: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def programs(self) -> int: ...
+    @property
+    def shared_bytes(self) -> int: ...
+    @property
+    def workspace_bytes(self) -> int: ...
+
+
+class AttendTile(Protocol):
+    @property
+    def blocks_per_sm(self) -> int: ...
+
+
+AnySchedule = TypeVar("AnySchedule", bound=AttendSchedule)
+
+
+class AttendPlan(Plan, Generic[AnySchedule]):
+    """Compiles for tensors with packed lines; `bind` compiles again for others. All kernels are launched alike."""
+
+    def __init__(self, problem: Problem, arch: Arch, schedule: AnySchedule, *, rounds_q: bool) -> None:
         self.problem = problem
         self.arch = arch
         self.rounds_q = rounds_q
-        self.schedule = schedule(problem, arch, tile, rounds_q=rounds_q)
+        self.schedule = schedule
         self.alignment = Alignment.expected(problem)
         self.kernels()
 
     @property
     def workspace_bytes(self) -> int:
         return self.schedule.workspace_bytes
-
-    def describe(self) -> dict[str, int | str]:
-        s = self.schedule
-        return {
-            "kernel": "many_rows" if isinstance(s.tile, SharedTile) else "decode",
-            "rows": s.rows,
-            **{field.name: getattr(s.tile, field.name) for field in fields(s.tile)},
-            "splits": s.splits,
-            "keys_of_a_team": s.keys_of_a_team,
-        }
 
     def kernels(self) -> list[Kernel]:
         """What a call launches, in order, for tensors with packed lines."""
@@ -86,24 +105,12 @@ class A4QPlan(Plan):
             launches.append(combine_launch(p, self.arch, s, result, output))
         return launches
 
+    @abstractmethod
     def _attend(self, alignment: Alignment, lines: dict[str, int]) -> Kernel:
         """The kernel for tensors of this alignment whose lines are so many bytes apart."""
-        s = self.schedule
-        defines = self._defines(alignment, lines)
-        if isinstance(s.tile, Tile):
-            defines |= {"KEY_TILES": s.tile.key_tiles, "WARPS": s.tile.warps, "PREFETCH": int(s.tile.prefetch)}
-            return compile_kernel(KERNELS / "decode.cu", "a4q_decode", self.arch, defines)
-        defines |= {
-            "Q_ALIGNMENT": alignment.q,
-            "ROW_GROUPS": s.tile.row_groups,
-            "KEYS": s.tile.keys,
-            "STAGES": s.tile.stages,
-            "PRODUCERS": s.tile.producers,
-        }
-        return compile_kernel(KERNELS / "many_rows.cu", "a4q_many_rows", self.arch, defines)
 
     def _defines(self, alignment: Alignment, lines: dict[str, int]) -> dict[str, int | str]:
-        """What attend.cuh wants to know, and how many blocks an SM is to hold."""
+        """What all kernels want to know, how many blocks an SM is to hold, and with what shared memory."""
         p, s = self.problem, self.schedule
         packed = _packed_lines(p)
         # one number that is known when compiling, or 0: a kernel for every distance would be too many
@@ -118,7 +125,41 @@ class A4QPlan(Plan):
             "V_SCALES_ALIGNMENT": alignment.v_scales,
             **lines_known,
             "BLOCKS_PER_SM": s.tile.blocks_per_sm,
+            "SHARED_BYTES": s.shared_bytes,
         }
+
+
+class A4QPlan(AttendPlan[Schedule]):
+    """By decode.cu or many_rows.cu."""
+
+    def __init__(self, problem: Problem, arch: Arch, *, rounds_q: bool, tile: Tile | SharedTile | None = None) -> None:
+        """`tile` in place of the planner's."""
+        super().__init__(problem, arch, schedule(problem, arch, tile, rounds_q=rounds_q), rounds_q=rounds_q)
+
+    def describe(self) -> dict[str, int | str]:
+        s = self.schedule
+        return {
+            "kernel": "many_rows" if isinstance(s.tile, SharedTile) else "decode",
+            "rows": s.rows,
+            **{field.name: getattr(s.tile, field.name) for field in fields(s.tile)},
+            "splits": s.splits,
+            "keys_of_a_team": s.keys_of_a_team,
+        }
+
+    def _attend(self, alignment: Alignment, lines: dict[str, int]) -> Kernel:
+        s = self.schedule
+        defines = self._defines(alignment, lines)
+        if isinstance(s.tile, Tile):
+            defines |= {"KEY_TILES": s.tile.key_tiles, "WARPS": s.tile.warps, "PREFETCH": int(s.tile.prefetch)}
+            return compile_kernel(KERNELS / "decode.cu", "a4q_decode", self.arch, defines)
+        defines |= {
+            "Q_ALIGNMENT": alignment.q,
+            "ROW_GROUPS": s.tile.row_groups,
+            "KEYS": s.tile.keys,
+            "STAGES": s.tile.stages,
+            "PRODUCERS": s.tile.producers,
+        }
+        return compile_kernel(KERNELS / "many_rows.cu", "a4q_many_rows", self.arch, defines)
 
 
 def _packed_lines(problem: Problem) -> dict[str, int]:

@@ -1,13 +1,14 @@
 """Errors that are known and accepted, so that a change for the worse shows long before it breaks a bound.
 
 A baseline file holds, for one way of running (`cpu`, `gpu-sm_90a`), relative L2, largest row error and lse error of each
-implementation and case to 3 digits, and the toolchain they were made with:
+implementation and case to 3 digits, and the toolchain they were made with, which is told and not compared:
 
     {"schema": 1, "toolchain": {"torch": "2.13.0", ...}, "entries": {implementation: {case: {metric: value}}}}
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -19,8 +20,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from impls.cuda import nvrtc
 from impls.errors import CommandError
 from impls.files import replace_file
+from impls.host import driver_version
 
 SCHEMA = 1
 METRICS = ("relative_l2", "largest_row_error", "lse_error")
@@ -40,6 +43,7 @@ class Baselines:
     entries: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     """{implementation: {case: {metric: value}}}."""
     toolchain: dict[str, str] = field(default_factory=dict)
+    """{what computes: version}."""
 
     def entry(self, implementation: str, case: str) -> Entry | None:
         return self.entries.get(implementation, {}).get(case)
@@ -60,7 +64,7 @@ class Baselines:
 
     def write(self, path: Path) -> None:
         """Sorted, so that a change of one entry is a change of one place. Raises CommandError, and then the old ones stay."""
-        data = {"schema": SCHEMA, "toolchain": toolchain(), "entries": self.entries}
+        data = {"schema": SCHEMA, "toolchain": self.toolchain, "entries": self.entries}
         try:
             replace_file(Path(os.path.realpath(path)), (json.dumps(data, indent=1, sort_keys=True) + "\n").encode())
         except OSError as error:
@@ -111,14 +115,20 @@ def three_digits(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def toolchain() -> dict[str, str]:
-    """Versions of what computes."""
+def toolchain(on: str) -> dict[str, str]:
+    """Versions of what computes; on a GPU also of NVRTC, which compiles the CUDA kernels, and of the driver."""
     found = {}
     for package in ("torch", "triton", "numpy"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
+    if on == "gpu":
+        with contextlib.suppress(nvrtc.NoCompiler):
+            found["nvrtc"] = nvrtc.find().release
+        driver = driver_version()
+        if driver is not None:
+            found["driver"] = driver
     return found
 
 

@@ -18,7 +18,7 @@ from typing import Literal
 from impls.ahead import plan_ahead
 from impls.errors import CommandError
 from impls.numerics import report
-from impls.numerics.baselines import Baselines, default_path, read
+from impls.numerics.baselines import Baselines, default_path, read, toolchain
 from impls.numerics.cases import CASES
 from impls.numerics.gate import Chosen, Verdict, refused_as_a_whole, run
 from impls.outside import name_of_file
@@ -78,7 +78,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.junit:
         _write(arguments.junit, report.as_junit(verdicts, named=named))
     if arguments.update:
-        _update(baselines, verdicts, path)
+        _update(baselines, verdicts, path, on)
         holds = not any(verdict.breaks_bound for verdict in verdicts) and not named
     print(report.summary(verdicts, holds=holds, named=named))
     return 0 if holds else 1
@@ -167,7 +167,7 @@ def _write(path: Path, text: str) -> None:
         raise CommandError(f"cannot write {path}: {error.strerror}; what it says there is not whole.") from error
 
 
-def _update(baselines: Baselines, verdicts: Sequence[Verdict], path: Path) -> None:
+def _update(baselines: Baselines, verdicts: Sequence[Verdict], path: Path, on: str) -> None:
     """Take over what holds its bound; print old -> new. What another call has updated meanwhile is kept."""
     if path.exists():
         baselines = read(path)
@@ -179,6 +179,7 @@ def _update(baselines: Baselines, verdicts: Sequence[Verdict], path: Path) -> No
             change = baselines.record(verdict.implementation, verdict.case, verdict.measured["numerics"])
             if change:
                 print(f"baseline of {label}: {change}")
+    baselines.toolchain = toolchain(on)
     baselines.write(path)
     print(f"wrote {path}")
 

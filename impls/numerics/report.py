@@ -54,7 +54,7 @@ def as_json(verdicts: Sequence[Verdict], *, on: str, arch: str, baseline: str, h
         "on": on,
         "arch": arch,
         "baseline": baseline,
-        "toolchain": toolchain(),
+        "toolchain": toolchain(on),
         "holds": holds,
         "refused": {name: refused[name] for name in sorted(named)},
         "cells": [_cell(verdict) for verdict in verdicts],

@@ -5,8 +5,7 @@ shared memory; a rounding, since E2M1 times its block scale has more bits than E
 some head dim on the smaller GPUs do not have. `why_not` says so in bytes.
 
 `rounds` describes sums of exact products in float32. The products of E4M3 that sm_90a and sm_100a to sm_110a build from 16-bit
-ones are such, and by the published models (MMA-Sim) those of sm_120a and 121a; sm_89 keeps 13 fractional bits of a product, for
-which the error bound has no term.
+ones are such, and by the published models (MMA-Sim) those of sm_120a and 121a. Those of sm_89 are not, and it is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from impls.smem_unpack import planner
 
 class SmemUnpack(Implementation):
     name = planner.NAME
-    summary = "CUDA, to compare with: K and V unpacked to E4M3 in shared memory, Q and P rounded to it; sm_89 and newer"
+    summary = "CUDA, to compare with: K and V unpacked to E4M3 in shared memory, Q and P rounded to it; sm_90a and newer"
     lists_launches = True
 
     def why_not(self, problem: Problem, arch: Arch) -> str | None:

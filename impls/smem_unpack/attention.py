@@ -6,10 +6,16 @@ from pathlib import Path
 
 import torch
 
-from impls.a4q.attention import ATTEND_ARGUMENTS
-from impls.a4q.combining import arguments, combine_kernel, combine_launch, partial_results, problem_defines
 from impls.arch import Arch
 from impls.contract import Cache, Inputs, Launch, Output, Plan, Problem, Runner
+from impls.cuda.attention import (
+    ATTEND_ARGUMENTS,
+    arguments,
+    combine_kernel,
+    combine_launch,
+    partial_results,
+    problem_defines,
+)
 from impls.cuda.compiler import Kernel, compile_kernel
 from impls.cuda.runner import CompiledRunner
 from impls.host import require_arch
@@ -85,6 +91,7 @@ class SmemUnpackPlan(Plan):
         defines: dict[str, int | str] = {
             **problem_defines(p, s),
             "K_TYPE": "Float16",
+            **dict.fromkeys(("K_CODES_TOKEN", "K_SCALES_TOKEN", "V_CODES_LINE", "V_SCALES_LINE"), 0),
             "K_CODES_ALIGNMENT": min(alignment.k_codes, BLOCK_BYTES),
             "V_CODES_ALIGNMENT": min(alignment.v_codes, BLOCK_BYTES),
             "ROW_WARPS": s.row_warps,

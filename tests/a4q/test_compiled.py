@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from impls.a4q.attention import A4QPlan
+from impls.a4q.attention import A4QPlan, AttendPlan
 from impls.arch import find
 from impls.contract import Cache, Paged, Problem
+from impls.cuda.compiler import CompileError
 from impls.nvfp4 import NVFP4Tensor
 from impls.occupancy import resident_warps
 from impls.registry import implementation
@@ -43,7 +44,7 @@ FEW = [
 def check(impl: str, arch: str, problem: Problem) -> None:
     target = find(arch)
     plan = implementation(impl).plan(problem, target)
-    assert isinstance(plan, A4QPlan)
+    assert isinstance(plan, AttendPlan)
     s = plan.schedule
     attend, *combine = plan.kernels()
     for kernel in (attend, *combine):
@@ -121,3 +122,13 @@ def test_a_call_is_one_kernel_or_two_and_its_arguments_are_the_kernels() -> None
 def test_e4m3_is_converted_by_the_gpu_where_it_can(arch: str) -> None:
     (ptx, _) = (kernel.ptx for kernel in implementation("a4q").plan(DECODE, find(arch)).kernels())  # type: ignore[attr-defined]
     assert ("cvt.rn.f16x2.e4m3x2" in ptx) == (arch != "sm_80")
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("kernel", "problem"), [("decode", DECODE), ("many_rows", PREFILL)])
+def test_a_planner_that_counts_other_shared_memory_than_the_kernel_is_refused(kernel: str, problem: Problem) -> None:
+    plan = A4QPlan(problem, find("sm_90a"), rounds_q=True)
+    assert plan.describe()["kernel"] == kernel
+    plan.schedule = replace(plan.schedule, shared_bytes=plan.schedule.shared_bytes + 16)
+    with pytest.raises(CompileError, match="static assertion"):
+        plan.kernels()

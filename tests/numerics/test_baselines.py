@@ -7,11 +7,13 @@ import json
 import math
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from impls.cuda import nvrtc
 from impls.errors import CommandError
-from impls.numerics.baselines import METRICS, Baselines, default_path, largest_ratio, read, worse_than
+from impls.numerics.baselines import METRICS, Baselines, default_path, largest_ratio, read, toolchain, worse_than
 
 BOUNDS = dict.fromkeys(METRICS, 1.0)
 ENTRY = dict.fromkeys(METRICS, 0.2)
@@ -46,12 +48,12 @@ def test_recording_keeps_three_digits_and_says_what_changed() -> None:
 
 
 def test_file_comes_back_and_is_the_same_bytes_twice(tmp_path: Path) -> None:
-    baselines = Baselines()
+    baselines = Baselines(toolchain={"torch": "2.13.0"})
     for name in ("b", "a"):
         baselines.record(name, "x", dict.fromkeys(METRICS, 0.5))
     baselines.write(tmp_path / "one.json")
     again = read(tmp_path / "one.json")
-    assert again.entries == baselines.entries
+    assert again == baselines
     assert list(again.entries) == ["a", "b"]  # sorted: the order of a run leaves no trace
     again.write(tmp_path / "two.json")
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
@@ -131,6 +133,25 @@ def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
 def test_a_gpu_has_a_file_of_its_own() -> None:
     assert default_path("cpu", "cpu").name == "cpu.json"
     assert default_path("gpu", "sm_90a").name == "gpu-sm_90a.json"
+
+
+def test_a_toolchain_names_what_compiles_and_launches_cuda_kernels_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nvrtc, "find", lambda: SimpleNamespace(release="13.0.88"))
+    monkeypatch.setattr("impls.numerics.baselines.driver_version", lambda: "580.95.05")
+    on_cpu, on_gpu = toolchain("cpu"), toolchain("gpu")
+    assert on_cpu["torch"] and on_cpu.keys().isdisjoint({"nvrtc", "driver"})
+    assert on_gpu == on_cpu | {"nvrtc": "13.0.88", "driver": "580.95.05"}
+
+
+def test_a_toolchain_is_named_without_what_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find() -> None:
+        raise nvrtc.NoCompiler("there is no NVRTC here.")
+
+    monkeypatch.setattr(nvrtc, "find", find)
+    monkeypatch.setattr("impls.numerics.baselines.driver_version", lambda: None)
+    assert toolchain("gpu") == toolchain("cpu")
 
 
 def test_ratio_is_one_where_nothing_was_and_is_wrong() -> None:

@@ -179,7 +179,7 @@ def test_an_update_keeps_what_another_made_meanwhile(tmp_path: Path) -> None:
     file = tmp_path / "cpu.json"
     read_at_the_start = baselines(0.1)
     Baselines({"b": {"x": dict.fromkeys(METRICS, 0.3)}}).write(file)
-    command._update(read_at_the_start, [judge("a", "y", Reply("ok", measured()), 1.0, Baselines())], file)
+    command._update(read_at_the_start, [judge("a", "y", Reply("ok", measured()), 1.0, Baselines())], file, "cpu")
     assert {name: list(cases) for name, cases in read(file).entries.items()} == {"a": ["y"], "b": ["x"]}
 
 

@@ -18,7 +18,7 @@ from impls.smem_unpack.planner import WARPS, why_not
 from tests.cuda.needs import needs_nvrtc
 
 DECODE = Problem(1, 32, 8, 1, 131072, 128, 128)
-ARCHES = ("sm_89", "sm_90a", "sm_120a")
+ARCHES = ("sm_90a", "sm_120a")
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"window": 4096},

@@ -27,10 +27,12 @@
 // and g + 8 of each tile of dims; a word's even and odd codes are the columns as they are for K.
 //
 // Which token a row of S^T stands for is free, too, as long as V's columns agree: see `token_of_row`.
-#include "attend.cuh"
+#include "round.cuh"
+#include "impls/cuda/kernels/attend.cuh"
 #include "impls/cuda/kernels/mma.cuh"
 
-// Given: what attend.cuh is, and KEY_TILES, WARPS, BLOCKS_PER_SM, PREFETCH.
+// Given: what attend.cuh is, and Q_NVFP4, KEY_TILES, WARPS, BLOCKS_PER_SM, PREFETCH, SHARED_BYTES (dynamic ones of a block, as
+// planned).
 constexpr int ROWS = 8;
 constexpr int KEYS = 16 * KEY_TILES;
 constexpr int PARTS = HEAD_DIM > 256 || V_HEAD_DIM > 256 ? 2 : 1;
@@ -379,6 +381,12 @@ __device__ __forceinline__ void walk(Sums& sums, const Fragments& q, const float
   }
 }
 
+// What the teams leave for each other at the end.
+struct Results {
+  float tops[TEAMS][ROWS], totals[TEAMS][ROWS], outs[TEAMS][ROWS][V_HEAD_DIM];
+};
+static_assert(sizeof(Results) == SHARED_BYTES, "planned");
+
 // What a block works on.
 struct Work {
   int row_tile, head, batch, tokens, stop;
@@ -496,21 +504,19 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_deco
 
   // The teams' results become one: weighed by exp2 of their largest scores.
   extern __shared__ float shared[];
-  float(*tops)[ROWS] = reinterpret_cast<float(*)[ROWS]>(shared);
-  float(*totals)[ROWS] = tops + TEAMS;
-  float(*outs)[ROWS][V_HEAD_DIM] = reinterpret_cast<float(*)[ROWS][V_HEAD_DIM]>(totals + TEAMS);
+  Results& results = *reinterpret_cast<Results*>(shared);
   #pragma unroll
   for (int i = 0; i < 2; i++) {
     #pragma unroll
     for (int mask = 4; mask < 32; mask *= 2) sums.total[i] += __shfl_xor_sync(ALL, sums.total[i], mask);
     if (g == 0) {
-      tops[team][2 * t + i] = sums.top[i];
-      totals[team][2 * t + i] = sums.total[i];
+      results.tops[team][2 * t + i] = sums.top[i];
+      results.totals[team][2 * t + i] = sums.total[i];
     }
     #pragma unroll
     for (int tile = 0; tile < DIM_TILES; tile++) {
-      outs[team][2 * t + i][part * V_DIM + dim_of(tile, 0, g)] = sums.acc[tile][i];
-      outs[team][2 * t + i][part * V_DIM + dim_of(tile, 2, g)] = sums.acc[tile][i + 2];
+      results.outs[team][2 * t + i][part * V_DIM + dim_of(tile, 0, g)] = sums.acc[tile][i];
+      results.outs[team][2 * t + i][part * V_DIM + dim_of(tile, 2, g)] = sums.acc[tile][i + 2];
     }
   }
   __syncthreads();
@@ -521,26 +527,23 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_deco
   for (int i = warp; i < ROWS && work.row_tile * ROWS + i < q_len * GROUP; i += WARPS) {
     float row_top = NO_KEY, row_total = 0.f, weights[TEAMS];
     #pragma unroll
-    for (int w = 0; w < TEAMS; w++) row_top = fmaxf(row_top, tops[w][i]);
+    for (int w = 0; w < TEAMS; w++) row_top = fmaxf(row_top, results.tops[w][i]);
     #pragma unroll
     for (int w = 0; w < TEAMS; w++) {
-      weights[w] = tops[w][i] == NO_KEY ? 0.f : exp2_approx(tops[w][i] - row_top);
-      row_total += weights[w] * totals[w][i];
+      weights[w] = results.tops[w][i] == NO_KEY ? 0.f : exp2_approx(results.tops[w][i] - row_top);
+      row_total += weights[w] * results.totals[w][i];
     }
-    const bool empty = row_total == 0.f;
-    const float reciprocal = empty ? 0.f : __frcp_rn(row_total);
-    const int row = work.row_tile * ROWS + i;
-    const i64 split = blockIdx.y, batch = work.batch, q_head = work.head * GROUP + row % GROUP, query = row / GROUP;
-    OUT_TYPE* to = out + split * out_split_stride + batch * out_batch_stride + q_head * out_head_stride +
-                   query * out_row_stride;
+    const float reciprocal = reciprocal_of(row_total);
+    const i64 batch = work.batch;
+    const ResultRow at(work.head, work.row_tile * ROWS + i);
+    OUT_TYPE* to = OUT_OF(batch, at);
     for (int dim = lane; dim < V_HEAD_DIM; dim += 32) {
       float sum = 0.f;
       #pragma unroll
-      for (int w = 0; w < TEAMS; w++) sum += weights[w] * outs[w][i][dim];
+      for (int w = 0; w < TEAMS; w++) sum += weights[w] * results.outs[w][i][dim];
       store(to + dim, sum * reciprocal * out_scale);
     }
     if (lane == 0)
-      lse[split * lse_split_stride + batch * lse_batch_stride + q_head * lse_head_stride + query * lse_row_stride] =
-          empty ? NO_KEY : (row_top + log2f(row_total) - P_BIAS) * LN_2;
+      LSE_OF(batch, at) = lse_of(row_total, row_top, P_BIAS);
   }
 }

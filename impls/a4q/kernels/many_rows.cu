@@ -19,11 +19,13 @@
 //
 // 8 codes of a word leave the decoder as (0, 2, 4, 6, 1, 3, 5, 7), and stay so: Q's head dims are put into the same order, V's
 // are put right when the output is stored. Tokens, where V runs along them, are put right at once, for P has them in order.
-#include "attend.cuh"
+#include "round.cuh"
+#include "impls/cuda/kernels/attend.cuh"
 #include "impls/cuda/kernels/barrier.cuh"
 #include "impls/cuda/kernels/wgmma.cuh"
 
-// Given: what attend.cuh is, and ROW_GROUPS, KEYS, STAGES, PRODUCERS, BLOCKS_PER_SM, Q_ALIGNMENT.
+// Given: what attend.cuh is, and Q_NVFP4, ROW_GROUPS, KEYS, STAGES, PRODUCERS, BLOCKS_PER_SM, Q_ALIGNMENT, SHARED_BYTES (of a
+// block, as planned).
 constexpr int PARTS = HEAD_DIM > 256 || V_HEAD_DIM > 256 ? 2 : 1;
 constexpr int CONSUMERS = ROW_GROUPS * PARTS;
 constexpr int ROWS = 64 * ROW_GROUPS;
@@ -64,18 +66,18 @@ constexpr u32 Q_BYTES = 2 * ROWS * HEAD_DIM, K_BYTES = 2 * KEYS * HEAD_DIM, V_BY
 struct Places {
   u32 q, k, v, factors, barriers;
 
-  __device__ __forceinline__ explicit Places(u32 from) {
-    q = (from + 1023) / 1024 * 1024;
-    k = q + Q_BYTES;
-    v = k + STAGES * K_BYTES;
-    factors = v + STAGES * V_BYTES;
-    barriers = factors + 4 * ROWS;
-  }
+  __device__ __forceinline__ constexpr explicit Places(u32 from)
+      : q((from + 1023) / 1024 * 1024),
+        k(q + Q_BYTES),
+        v(k + STAGES * K_BYTES),
+        factors(v + STAGES * V_BYTES),
+        barriers(factors + 4 * ROWS) {}
   __device__ __forceinline__ u32 k_full(int stage) const { return barriers + 8 * stage; }
   __device__ __forceinline__ u32 k_empty(int stage) const { return barriers + 8 * (STAGES + stage); }
   __device__ __forceinline__ u32 v_full(int stage) const { return barriers + 8 * (2 * STAGES + stage); }
-  __device__ __forceinline__ u32 v_empty(int stage) const { return barriers + 8 * (3 * STAGES + stage); }
+  __device__ __forceinline__ constexpr u32 v_empty(int stage) const { return barriers + 8 * (3 * STAGES + stage); }
 };
+static_assert(1024 + Places(0).v_empty(STAGES) == SHARED_BYTES, "planned");
 
 __device__ __forceinline__ void store_shared(u32 at, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
@@ -482,20 +484,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) a4q_many_ro
   if (warp_group < PRODUCERS) {
     deal_registers<OF_PRODUCER, false>();
     if (start >= stop) return;
-    const i64 own = PAGE_SIZE ? 0 : batch;  // the page of a dense cache is a sequence
-    const Cache cache{
-        {k_codes + own * k_codes_page_stride + head * k_codes_head_stride, k_codes_page_stride,
-         K_CODES_TOKEN ? K_CODES_TOKEN : k_codes_token_stride},
-        {k_scales + own * k_scales_page_stride + head * k_scales_head_stride, k_scales_page_stride,
-         K_SCALES_TOKEN ? K_SCALES_TOKEN : k_scales_token_stride},
-        {v_codes + own * v_codes_page_stride + head * v_codes_head_stride, v_codes_page_stride,
-         V_CODES_LINE ? V_CODES_LINE : v_codes_line_stride},
-        {v_scales + own * v_scales_page_stride + head * v_scales_head_stride, v_scales_page_stride,
-         V_SCALES_LINE ? V_SCALES_LINE : v_scales_line_stride},
-        PAGE_SIZE ? block_table + batch * block_table_batch_stride : nullptr,
-        block_table_page_stride,
-        keys.begin,
-        keys.end - 1};
+    const Cache cache CACHE_OF(batch, head, keys.begin, keys.end - 1);
     produce(cache, places, start, stop, threadIdx.x);
     return;
   }
@@ -532,11 +521,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) a4q_many_ro
     total += __shfl_xor_sync(ALL, total, 2);
     const int row = first_row + 8 * i;
     if (row >= q_len * GROUP) continue;
-    const bool empty = total == 0.f;
-    const float reciprocal = empty ? 0.f : __frcp_rn(total);
-    const i64 split = blockIdx.y, q_head = head * GROUP + row % GROUP, query = row / GROUP;
-    OUT_TYPE* to = out + split * out_split_stride + batch * out_batch_stride + q_head * out_head_stride +
-                   query * out_row_stride + part * V_DIM;
+    const float reciprocal = reciprocal_of(total);
+    const ResultRow at(head, row);
+    OUT_TYPE* to = OUT_OF(batch, at) + part * V_DIM;
     #pragma unroll
     for (int column = 0; column < V_DIM; column += 8) {
       #pragma unroll
@@ -546,7 +533,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) a4q_many_ro
       }
     }
     if (part == 0 && t == 0)
-      lse[split * lse_split_stride + batch * lse_batch_stride + q_head * lse_head_stride + query * lse_row_stride] =
-          empty ? NO_KEY : (c.rows.top[i] + log2f(total) - P_BIAS) * LN_2;
+      LSE_OF(batch, at) = lse_of(total, c.rows.top[i], P_BIAS);
   }
 }

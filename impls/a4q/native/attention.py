@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from impls.a4q.attention import A4QPlan
+from impls.a4q.attention import AttendPlan
 from impls.a4q.native.planner import NativeSchedule, NativeTile, schedule
 from impls.arch import Arch
 from impls.contract import Problem
@@ -15,19 +15,12 @@ from impls.triton.arguments import Alignment
 KERNELS = Path(__file__).with_name("kernels")
 
 
-class NativePlan(A4QPlan):
-    """As `A4QPlan`: the same arguments and launches, of another kernel."""
-
-    schedule: NativeSchedule  # type: ignore[assignment]  # what launching needs of a schedule, with other tiles
+class NativePlan(AttendPlan[NativeSchedule]):
+    """By native/kernels/attend.cu."""
 
     def __init__(self, problem: Problem, arch: Arch, *, tile: NativeTile | None = None) -> None:
         """`tile` in place of the planner's."""
-        self.problem = problem
-        self.arch = arch
-        self.rounds_q = True
-        self.schedule = schedule(problem, arch, tile)
-        self.alignment = Alignment.expected(problem)
-        self.kernels()
+        super().__init__(problem, arch, schedule(problem, arch, tile), rounds_q=True)
 
     def describe(self) -> dict[str, int | str]:
         s = self.schedule
@@ -43,6 +36,5 @@ class NativePlan(A4QPlan):
             "TEAMS": s.tile.teams,
             "KEYS": s.tile.keys,
             "STAGES": s.tile.stages,
-            "SHARED_BYTES": s.shared_bytes,
         }
         return compile_kernel(KERNELS / "attend.cu", "a4q_native", self.arch, defines)

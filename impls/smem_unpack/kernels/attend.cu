@@ -15,7 +15,7 @@
 // Lines are 32 bytes longer than 128, or an odd multiple of 32 long: then 8 bytes of each lane, on 4 lines at a time, are in
 // different banks. The rotation does the same for writing v, where 4 lanes have 4 blocks of 16 dims.
 #include "fp8.cuh"
-#include "impls/a4q/kernels/attend.cuh"
+#include "impls/cuda/kernels/attend.cuh"
 
 // Given: what attend.cuh is, and ROW_WARPS (times 16 rows of a tile), BLOCKS_PER_SM, SHARED_BYTES (what the planner counts).
 constexpr int KEYS = 128, WARPS = 8, THREADS = 32 * WARPS;
@@ -205,14 +205,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) smem_unpack
   const int each = (last_tile - first_tile + splits - 1) / splits;
   const int start = first_tile + blockIdx.y * each, stop = min(start + each, last_tile);
 
-  const i64 own = PAGE_SIZE ? 0 : batch;  // the page of a dense cache is a sequence
-  const Cache cache{
-      {k_codes + own * k_codes_page_stride + head * k_codes_head_stride, k_codes_page_stride, k_codes_token_stride},
-      {k_scales + own * k_scales_page_stride + head * k_scales_head_stride, k_scales_page_stride, k_scales_token_stride},
-      {v_codes + own * v_codes_page_stride + head * v_codes_head_stride, v_codes_page_stride, v_codes_line_stride},
-      {v_scales + own * v_scales_page_stride + head * v_scales_head_stride, v_scales_page_stride, v_scales_line_stride},
-      PAGE_SIZE ? block_table + batch * block_table_batch_stride : nullptr, block_table_page_stride,
-      keys.begin, keys.end - 1};
+  const Cache cache CACHE_OF(batch, head, keys.begin, keys.end - 1);
 
   round_q(shared, q + batch * q_batch_stride + (i64)head * GROUP * q_head_stride, q_head_stride, q_row_stride, row_tile * ROWS,
           rows);
@@ -310,7 +303,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) smem_unpack
     __syncthreads();  // the next tile takes the place of this one
   }
 
-#if SPLIT && __CUDA_ARCH__ >= 900
+#if SPLIT
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
   #pragma unroll
@@ -321,18 +314,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) smem_unpack
   }
   __syncthreads();
   const float out_scale = *v_global * fp8::UNIT;
-  const i64 split = blockIdx.y;
   #pragma unroll
   for (int i = 0; i < 2; i++) {
     float sum = 0.f;
     #pragma unroll
     for (int other = 0; other < PARTS; other++) sum += shared.of_parts[other][first_row + g + 8 * i];
     if (row[i] >= rows) continue;
-    const bool empty = sum == 0.f;
-    const float reciprocal = empty ? 0.f : __frcp_rn(sum);
-    const i64 q_head = head * GROUP + row[i] % GROUP, query = row[i] / GROUP;
-    OUT_TYPE* to =
-        out + split * out_split_stride + batch * out_batch_stride + q_head * out_head_stride + query * out_row_stride;
+    const float reciprocal = reciprocal_of(sum);
+    const ResultRow at(head, row[i]);
+    OUT_TYPE* to = OUT_OF(batch, at);
     #pragma unroll
     for (int j = 0; j < O_TILES; j++) {
       const int dims = part * O_TILES + j;
@@ -341,7 +331,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) smem_unpack
       for (int c = 0; c < 2; c++) store(to + dims * 8 + 2 * t + c, acc[j][2 * i + c] * reciprocal * out_scale);
     }
     if (part == 0 && t == 0)
-      lse[split * lse_split_stride + batch * lse_batch_stride + q_head * lse_head_stride + query * lse_row_stride] =
-          empty ? NO_KEY : (top[i] + log2f(sum) - E4M3_BIAS) * LN_2;
+      LSE_OF(batch, at) = lse_of(sum, top[i], E4M3_BIAS);
   }
 }

@@ -1,7 +1,7 @@
 """The index formulas of `impls/a4q/native/kernels`, one function each, for arrays of lanes.
 
-`QUOTED` holds the expressions as the CUDA sources have them: a test looks for them there, so that neither side changes alone.
-g and t are lane / 4 and lane % 4.
+`token_of_line` and the pitches are compared with the kernels' own by their compiler. The others stand in the midst of loads and
+products, where only a GPU executes them: `tests/a4q/on_gpu.py`. g and t are lane / 4 and lane % 4.
 """
 
 from __future__ import annotations
@@ -13,38 +13,6 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 LANES: Ints = np.arange(32)
-
-QUOTED = {
-    "stage.cuh": (
-        "line - in_team + LANE_TOKENS * (column / 2) + 2 * block + column % 2",
-        "lines.base + cache.page(nearest) * lines.page_stride + Cache::slot(nearest) * lines.line_stride",
-        "const int token = key + 2 * PIECE * piece, begin = cache.first / (2 * PIECE) * (2 * PIECE);",
-        "const int block = max(min(token, cache.last) / 16 * 16, begin);",
-        "max(min(cache.last / 16 * 8 + 8 - token / 2, PIECE), 0)",
-    ),
-    "attend.cu": (
-        "rows[i] + 64 * chunk + 32 * half + 8 * t",
-        "(line * 32 + place.lane()) * 16 + 4 * (i + 2 * half)",
-        "(line * 16 + place.g + 8 * i) * 4 + t / 2 + 2 * half",
-        "min(2 * i + place.t / 2, CHUNKS - 1), row = place.g + 8 * (place.t % 2)",
-        "piece = 4 * i + lane / 8, line = first_line + piece / PIECES * 8 + lane % 8",
-        "line * K_PITCH + piece % PIECES * 16",
-        "min(4 * i + place.t, SCALE_WORDS - 1), line = first_line + number / CHUNKS * 8 + place.g",
-        "line * K_SCALE_LINE + number % CHUNKS * 4",
-        "PIECE = BLOCK * PIECES + 2 * C, WORD = BLOCK * CHUNKS + C",
-        "add_product<C % 2, WORD % 4>(s, query.codes[C], query.scales[C / 2]",
-        "token_of_line(place.team * TEAM_KEYS + 2 * place.t)",
-        "key + lane_token + (V_ALONG_TOKENS ? 2 : 8) * block + c % 2",
-        "a[b / 2][2 * (b % 2) + i] = p[b][i]",
-        "line = place.team * TEAM_KEYS + 16 * j + 2 * place.t",
-        "byte = place.part * (V_DIM / 2) + (8 * n + place.g) * V_VECTOR",
-        "(line + 8 * r + i) * V_SCALE_LINE + byte / 8",
-        "sums.acc[n * 2 * V_VECTOR + 8 * w + d]",
-        "line = place.part * V_DIM + place.g, token = place.team * TEAM_KEYS + LANE_TOKENS * place.t",
-        "(line + 8 * n) * V_SCALE_LINE + token / 16",
-        "(n / (2 * V_VECTOR) * 8 + col) * 2 * V_VECTOR + n % (2 * V_VECTOR)",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -89,6 +57,16 @@ class Geometry:
     @property
     def v_vector(self) -> int:
         return 16 if self.v_dim % 256 == 0 else 8 if self.v_dim % 128 == 0 else 4
+
+    @property
+    def k_pitch(self) -> int:
+        """Bytes from line to line of K's codes in shared memory."""
+        return self.head_dim // 2 + 16
+
+    @property
+    def v_pitch(self) -> int:
+        line = self.keys // 2 if self.along_tokens else self.v_head_dim // 2
+        return line if self.along_tokens and self.teams == 1 else line + 16
 
     def token_of_line(self, line: int) -> int:
         if not self.along_tokens:

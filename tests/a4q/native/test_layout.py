@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from impls.a4q.native.attention import KERNELS
+from impls.a4q.native.planner import schedule
+from impls.arch import find
+from impls.contract import Problem
+from impls.cuda.attention import problem_defines
+from impls.cuda.compiler import CompileError, compile_kernel
 from tests.a4q.native import layout
 from tests.a4q.native.fragments import E2M1_VALUES, G, T, e4m3_values, from_c, ldmatrix_x4, products, scores, to_c
-from tests.a4q.native.layout import QUOTED, Geometry
+from tests.a4q.native.layout import Geometry
+from tests.cuda.needs import needs_nvrtc
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -32,6 +40,19 @@ GEOMETRIES = [
         (128, 384, 4, 64),
     )
 ]
+
+ARCH = find("sm_120a")
+STAGE_CHECK = """
+#include "impls/a4q/native/kernels/stage.cuh"
+constexpr int TOKENS[] = {%s};
+__device__ constexpr bool same() {
+  for (int line = 0; line < KEYS; line++)
+    if (token_of_line(line) != TOKENS[line]) return false;
+  return sizeof(TOKENS) == KEYS * sizeof(int);
+}
+static_assert(same() && K_PITCH == %d && V_PITCH == %d, "as the tests have it");
+extern "C" __global__ void check() {}
+"""
 
 
 def nibbles(packed: Bytes) -> Ints:
@@ -122,6 +143,23 @@ class Step:
         return b
 
 
+def compare_with_stage(path: Path, geometry: Geometry, tokens: Sequence[int], k_pitch: int, v_pitch: int) -> None:
+    """Raises CompileError where the constants and `token_of_line` of stage.cuh are others."""
+    x = geometry
+    problem = Problem(1, 1, 1, 1, 1, x.head_dim, x.v_head_dim, v_block_axis=-2 if x.along_tokens else -1)
+    alignments = {f"{name}_ALIGNMENT": 16 for name in ("K_CODES", "K_SCALES", "V_CODES", "V_SCALES")}
+    defines = {
+        **problem_defines(problem, schedule(problem, ARCH)),
+        **alignments,
+        "K_TYPE": "Float16",
+        "TEAMS": x.teams,
+        "KEYS": x.keys,
+        "THREADS": 32 * x.teams * x.parts,
+    }
+    path.write_text(STAGE_CHECK % (", ".join(map(str, tokens)), k_pitch, v_pitch))
+    compile_kernel(path, "check", ARCH, defines, folder=path.parent)
+
+
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_scores_are_of_the_keys_that_the_mask_takes_them_for(geometry: Geometry) -> None:
     step = Step(geometry)
@@ -162,11 +200,20 @@ def test_every_head_dim_is_stored_once(geometry: Geometry) -> None:
             assert (runs - runs[0] == np.arange(8)[:, None]).all() and (runs[0] % 8 == 0).all()
 
 
-@pytest.mark.parametrize("name", QUOTED)
-def test_the_formulas_are_those_of_the_kernels(name: str) -> None:
-    source = " ".join((KERNELS / name).read_text(encoding="utf-8").split())
-    for quoted in QUOTED[name]:
-        assert quoted in source, f"{name} no longer has: {quoted}"
+@needs_nvrtc
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_tokens_and_pitches_are_those_of_the_kernels(geometry: Geometry, tmp_path: Path) -> None:
+    """The compiler evaluates what stage.cuh has, and refuses the source where that differs."""
+    x = geometry
+    tokens = [x.token_of_line(line) for line in range(x.keys)]
+    compare_with_stage(tmp_path / "right.cu", x, tokens, x.k_pitch, x.v_pitch)
+    for wrong in (
+        (tokens[::-1], x.k_pitch, x.v_pitch),
+        (tokens, x.k_pitch + 16, x.v_pitch),
+        (tokens, x.k_pitch, x.v_pitch + 16),
+    ):
+        with pytest.raises(CompileError, match="static assertion"):
+            compare_with_stage(tmp_path / "wrong.cu", x, *wrong)
 
 
 @pytest.mark.parametrize("pitch", [32 + 16, 64 + 16, 96 + 16, 128 + 16, 256 + 16])

@@ -26,7 +26,8 @@
 //   token 2t + 1   | y y y y y y y b |
 //
 // V along tokens. A byte is such a pair already: lane 4 g + t reads tokens LANE_TOKENS * t and on of dim 8 n + g (stage.cuh).
-#include "impls/a4q/kernels/attend.cuh"
+#include "impls/a4q/kernels/round.cuh"
+#include "impls/cuda/kernels/attend.cuh"
 #include "impls/cuda/kernels/mma.cuh"
 
 // Given: what attend.cuh is, Q_ALIGNMENT, OUT_ALIGNMENT, ROW_WARPS, TEAMS, KEYS, STAGES, SHARED_BYTES (of a block, as planned),
@@ -455,18 +456,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) a4q_native(
   if constexpr (RAGGED) tokens = min(max(kv_lens[batch * kv_lens_batch_stride], 0), kv_len);
 
   const Range keys = range_of<ROWS>(row_tile, tokens, q_len, window);
-  const i64 own = PAGE_SIZE ? 0 : batch;  // the page of a dense cache is a sequence
-  const Cache cache{
-      {k_codes + own * k_codes_page_stride + head * k_codes_head_stride, k_codes_page_stride,
-       K_CODES_TOKEN ? K_CODES_TOKEN : k_codes_token_stride},
-      {k_scales + own * k_scales_page_stride + head * k_scales_head_stride, k_scales_page_stride,
-       K_SCALES_TOKEN ? K_SCALES_TOKEN : k_scales_token_stride},
-      {v_codes + own * v_codes_page_stride + head * v_codes_head_stride, v_codes_page_stride,
-       V_CODES_LINE ? V_CODES_LINE : v_codes_line_stride},
-      {v_scales + own * v_scales_page_stride + head * v_scales_head_stride, v_scales_page_stride,
-       V_SCALES_LINE ? V_SCALES_LINE : v_scales_line_stride},
-      PAGE_SIZE ? block_table + batch * block_table_batch_stride : nullptr, block_table_page_stride,
-      keys.begin, tokens - 1};
+  const Cache cache CACHE_OF(batch, head, keys.begin, tokens - 1);
 
   const int first_step = keys.begin / KEYS, last_step = (keys.end + KEYS - 1) / KEYS;
   const int each = (max(last_step - first_step, 0) + splits - 1) / splits;
@@ -560,11 +550,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) a4q_native(
   for (int i = 0; i < 2; i++) {
     const int row = work.row_tile * ROWS + 16 * place.row_warp + place.g + 8 * i;
     if (row >= all_rows) continue;
-    const bool empty = sums.total[i] == 0.f;
-    const float reciprocal = empty ? 0.f : __frcp_rn(sums.total[i]);
-    const i64 split = blockIdx.y, q_head = work.head * GROUP + row % GROUP, of_query = row / GROUP;
-    OUT_TYPE* to = out + split * out_split_stride + work.batch * out_batch_stride + q_head * out_head_stride + of_query * out_row_stride +
-                   place.part * V_DIM;
+    const float reciprocal = reciprocal_of(sums.total[i]);
+    const ResultRow at(work.head, row);
+    OUT_TYPE* to = OUT_OF(work.batch, at) + place.part * V_DIM;
     constexpr int RUN = V_ALONG_TOKENS ? 2 : 8;
     #pragma unroll
     for (int n = 0; n < DIM_BLOCKS; n += RUN) {  // 8 blocks' values of one column, or a block's of two, are neighbours
@@ -578,7 +566,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) a4q_native(
       }
     }
     if (place.part == 0 && place.t == 0)
-      lse[split * lse_split_stride + work.batch * lse_batch_stride + q_head * lse_head_stride + of_query * lse_row_stride] =
-          empty ? NO_KEY : (sums.top[i] + log2f(sums.total[i]) - P_BIAS) * LN_2;
+      LSE_OF(work.batch, at) = lse_of(sums.total[i], sums.top[i], P_BIAS);
   }
 }

@@ -12,7 +12,7 @@
 //
 // Given: what attend.cuh is, TEAMS, KEYS, THREADS.
 #pragma once
-#include "impls/a4q/kernels/attend.cuh"
+#include "impls/cuda/kernels/attend.cuh"
 
 constexpr int K_LINE = HEAD_DIM / 2, K_PITCH = K_LINE + 16, K_SCALE_LINE = HEAD_DIM / 16;
 constexpr int V_LINES = V_ALONG_TOKENS ? V_HEAD_DIM : KEYS;

@@ -1,4 +1,4 @@
-"""Splits, the kernel that joins their results, and what kernels are told: shared with `impls.smem_unpack`."""
+"""What kernels of attention share: their arguments, what they are told, splits, and the kernel that joins their results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from impls.arch import Arch
 from impls.contract import Launch, Output, Paged, Problem, Scalar
 from impls.cuda.compiler import FORMATS, Kernel, compile_kernel
-from impls.triton.arguments import MERGE_STRIDES, Split, merge_values, stride_names
+from impls.triton.arguments import ATTEND_STRIDES, MERGE_STRIDES, Split, merge_values, stride_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from impls.triton.arguments import Value
 
 KERNELS = Path(__file__).with_name("kernels")
+ATTEND_ARGUMENTS = (
+    *("q", "k_codes", "k_scales", "k_global", "v_codes", "v_scales", "v_global", "out", "lse", "kv_lens", "block_table"),
+    *("scale_log2", *stride_names(ATTEND_STRIDES), "kv_heads", "q_len", "kv_len", "window", "splits"),
+)
+"""The parameters of attend.cuh, in order."""
 COMBINE_ARGUMENTS = (*("partial_out", "partial_lse", "out", "lse", *stride_names(MERGE_STRIDES), "q_heads", "q_len", "splits"),)
 COMBINE_DIMS, COMBINE_AT_ONCE, COMBINE_WARPS = 32, 8, 16
 """Head dims of a block of combine.cu, splits that a warp of it loads at once, and its warps at most."""

@@ -1,10 +1,10 @@
-// What the attention kernels share: their parameters, where the cache is, which keys a tile of rows sees, constants of softmax.
+// What the attention kernels share: their parameters, where the cache is, which keys a tile of rows sees, constants of softmax,
+// where results go.
 //
 // Given: HEAD_DIM, V_HEAD_DIM, GROUP, CAUSAL, WINDOWED, PAGE_SIZE (0: a dense cache), RAGGED, V_ALONG_TOKENS, Q_TYPE and K_TYPE
-// (Float16, Bfloat16), Q_NVFP4, OUT_TYPE (float, or unsigned short and OUT_FORMAT), ALIGNMENT of each packed tensor,
-// K_CODES_TOKEN, K_SCALES_TOKEN, V_CODES_LINE, V_SCALES_LINE (bytes from line to line, or 0 where the argument counts), SPLIT.
+// (Float16, Bfloat16), OUT_TYPE (float, or unsigned short and OUT_FORMAT), SPLIT, ALIGNMENT of each packed tensor,
+// K_CODES_TOKEN, K_SCALES_TOKEN, V_CODES_LINE, V_SCALES_LINE (bytes from line to line, or 0 where the argument counts).
 #pragma once
-#include "round.cuh"
 #include "impls/cuda/kernels/fp4.cuh"
 #include "impls/cuda/kernels/load.cuh"
 
@@ -94,6 +94,22 @@ __device__ __forceinline__ void store<unsigned short>(unsigned short* to, float 
   *to = (unsigned short)fp4::OUT_FORMAT::round(value, 0.f);
 }
 
+// A packed row of head `head`, as the results have it, of this block's split.
+struct ResultRow {
+  i64 split, q_head, query;
+
+  __device__ __forceinline__ ResultRow(int head, int row)
+      : split(blockIdx.y), q_head(head * GROUP + row % GROUP), query(row / GROUP) {}
+};
+
+// What the sums of a row are multiplied by: its reciprocal, and 0 for a row that saw no key.
+__device__ __forceinline__ float reciprocal_of(float total) { return total == 0.f ? 0.f : __frcp_rn(total); }
+
+// Of numerators relative to 2^(top - bias).
+__device__ __forceinline__ float lse_of(float total, float top, float bias) {
+  return total == 0.f ? NO_KEY : (top + log2f(total) - bias) * LN_2;
+}
+
 #define PARAMETERS                                                                                                          \
   const unsigned short* q, const u8* k_codes, const u8* k_scales, const float* k_global, const u8* v_codes,                 \
   const u8* v_scales, const float* v_global, OUT_TYPE* out, float* lse, const int* kv_lens, const int* block_table,         \
@@ -104,3 +120,22 @@ __device__ __forceinline__ void store<unsigned short>(unsigned short* to, float 
   i64 out_row_stride, i64 lse_split_stride, i64 lse_batch_stride, i64 lse_head_stride, i64 lse_row_stride,                  \
   i64 kv_lens_batch_stride, i64 block_table_batch_stride, i64 block_table_page_stride, int kv_heads, int q_len, int kv_len, \
   int window, int splits
+
+// The Cache of head `head` of sequence `batch`, by the PARAMETERS, with tokens from `first` to `last`. The page of a dense one
+// is a sequence.
+#define CACHE_OF(batch, head, first, last)                                                                                  \
+  {{k_codes + (PAGE_SIZE ? 0 : (i64)batch) * k_codes_page_stride + head * k_codes_head_stride, k_codes_page_stride,         \
+    K_CODES_TOKEN ? K_CODES_TOKEN : k_codes_token_stride},                                                                  \
+   {k_scales + (PAGE_SIZE ? 0 : (i64)batch) * k_scales_page_stride + head * k_scales_head_stride, k_scales_page_stride,     \
+    K_SCALES_TOKEN ? K_SCALES_TOKEN : k_scales_token_stride},                                                               \
+   {v_codes + (PAGE_SIZE ? 0 : (i64)batch) * v_codes_page_stride + head * v_codes_head_stride, v_codes_page_stride,         \
+    V_CODES_LINE ? V_CODES_LINE : v_codes_line_stride},                                                                     \
+   {v_scales + (PAGE_SIZE ? 0 : (i64)batch) * v_scales_page_stride + head * v_scales_head_stride, v_scales_page_stride,     \
+    V_SCALES_LINE ? V_SCALES_LINE : v_scales_line_stride},                                                                  \
+   PAGE_SIZE ? block_table + batch * block_table_batch_stride : nullptr, block_table_page_stride, first, last}
+
+// Where the results of a ResultRow of sequence `batch` go, by the PARAMETERS: its head dims begin at OUT_OF, its lse is LSE_OF.
+#define OUT_OF(batch, row)                                                                                                  \
+  (out + row.split * out_split_stride + batch * out_batch_stride + row.q_head * out_head_stride + row.query * out_row_stride)
+#define LSE_OF(batch, row)                                                                                                  \
+  lse[row.split * lse_split_stride + batch * lse_batch_stride + row.q_head * lse_head_stride + row.query * lse_row_stride]
