@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from copy import copy
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 import torch
 
-from impls.a4q.planner import Schedule, SharedTile, Tile, schedule
+from impls.a4q.planner import Schedule, SharedTile, Tile, scattered, schedule
 from impls.arch import Arch
 from impls.contract import Cache, Inputs, Launch, Output, Plan, Problem, Runner
 from impls.cuda.attention import (
@@ -23,7 +25,8 @@ from impls.cuda.attention import (
 from impls.cuda.compiler import FORMATS, Kernel, compile_kernel
 from impls.cuda.runner import CompiledRunner
 from impls.host import require_arch
-from impls.triton.arguments import Alignment, Split, attend_values
+from impls.planning import VECTOR_BYTES
+from impls.triton.arguments import Alignment, Split, attend_values, outer_strides
 from impls.validation import bind_inputs
 
 KERNELS = Path(__file__).with_name("kernels")
@@ -119,6 +122,7 @@ class AttendPlan(Plan, Generic[AnySchedule]):
             **problem_defines(p, s),
             "K_TYPE": "Float16" if self.rounds_q else FORMATS[p.dtype],
             "Q_NVFP4": int(self.rounds_q),
+            "Q_ALIGNMENT": alignment.q,
             "K_CODES_ALIGNMENT": alignment.k_codes,
             "K_SCALES_ALIGNMENT": alignment.k_scales,
             "V_CODES_ALIGNMENT": alignment.v_codes,
@@ -136,6 +140,18 @@ class A4QPlan(AttendPlan[Schedule]):
         """`tile` in place of the planner's."""
         super().__init__(problem, arch, schedule(problem, arch, tile, rounds_q=rounds_q), rounds_q=rounds_q)
 
+    def _launches(self, inputs: Inputs, output: Output) -> list[Launch]:
+        tile = self.schedule.tile
+        if isinstance(tile, Tile) and tile.stages and not _in_runs(inputs):
+            return self._scattered._launches(inputs, output)
+        return super()._launches(inputs, output)
+
+    @cached_property
+    def _scattered(self) -> A4QPlan:
+        made = copy(self)
+        made.schedule = scattered(self.problem, self.arch, self.schedule)
+        return made
+
     def describe(self) -> dict[str, int | str]:
         s = self.schedule
         return {
@@ -150,10 +166,14 @@ class A4QPlan(AttendPlan[Schedule]):
         s = self.schedule
         defines = self._defines(alignment, lines)
         if isinstance(s.tile, Tile):
-            defines |= {"KEY_TILES": s.tile.key_tiles, "WARPS": s.tile.warps, "PREFETCH": int(s.tile.prefetch)}
+            defines |= {
+                "ROW_TILES": s.tile.row_tiles,
+                "KEY_TILES": s.tile.key_tiles,
+                "WARPS": s.tile.warps,
+                "STAGES": s.tile.stages,
+            }
             return compile_kernel(KERNELS / "decode.cu", "a4q_decode", self.arch, defines)
         defines |= {
-            "Q_ALIGNMENT": alignment.q,
             "ROW_GROUPS": s.tile.row_groups,
             "KEYS": s.tile.keys,
             "STAGES": s.tile.stages,
@@ -172,3 +192,12 @@ def _packed_lines(problem: Problem) -> dict[str, int]:
         "v_codes_line": 0 if along else p.v_head_dim // 2,
         "v_scales_line": 0 if along else p.v_head_dim // 16,
     }
+
+
+def _in_runs(inputs: Inputs) -> bool:
+    """Whether the packed K and V of every sequence and head lie in one piece that begins where bulk copies may."""
+    for packed in (inputs.k4.codes, inputs.k4.scales, inputs.v4.codes, inputs.v4.scales):
+        *starts, line, byte = outer_strides(packed)
+        if any(n % VECTOR_BYTES for n in (packed.data_ptr(), *starts)) or (line, byte) != (packed.shape[-1], 1):
+            return False
+    return True

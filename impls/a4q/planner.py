@@ -6,17 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from impls.arch import ARCHES, Arch
+from impls.arch import ARCHES, KIB, Arch
 from impls.contract import Paged, Problem
 from impls.planning import LARGEST_SCALE, SMS, most_keys
 
 ROWS = 8
-"""Packed query rows of a program of decode.cu: the columns of mma.sync."""
+"""Packed query rows of a program of decode.cu: the columns of mma.sync, or of two of them."""
 ROWS_OF_A_GROUP = 64
 """Packed query rows of a warp group of many_rows.cu: the rows of wgmma."""
 MOST_DIMS_OF_A_WARP = 256
 MAX_HEAD_DIM = 512
-MIN_STEPS_OF_A_TEAM = 2
+STAGED_BYTES = 227 * KIB
+"""Of shared memory that a block may ask for, where steps are staged there."""
+LONG = 65536
+"""Keys from which on fewer, larger blocks are faster: there is less to merge."""
+MIN_STEPS_OF_A_TEAM = 1
 MIN_STEPS_OF_MANY_ROWS = 4
 """Of a split: the first waits for keys, and the last for nothing but its product."""
 
@@ -30,8 +34,10 @@ class Tile:
     warps: int
     blocks_per_sm: int
     """Blocks that an SM is to hold, by registers: so many threads share its 65536."""
-    prefetch: bool = False
-    """The step after the next is asked for into the L2, where lines are packed tokens of a dense cache, from sm_90 on."""
+    stages: int = 0
+    """Whole steps of a team that are under way to shared memory by bulk copies; 0: all steps come straight to registers."""
+    row_tiles: int = 1
+    """Times 8 rows, for which K and V are decoded once."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +59,27 @@ class SharedTile:
 AnyTile = TypeVar("AnyTile", Tile, SharedTile)
 
 
+# In shared memory: of those that a GPU was fastest with, see README.md. {widest head dim: tile}.
+_STAGED = {
+    64: Tile(2, 8, 2, 3),
+    128: Tile(2, 8, 2, 3),
+    192: Tile(2, 8, 1, 4),
+    256: Tile(2, 12, 1, 2),
+    512: Tile(2, 8, 1, 2),
+}
+_STAGED_LONG = _STAGED | {64: Tile(4, 16, 1, 3), 128: Tile(2, 16, 1, 3)}
+_STAGED_TWO_ROW_TILES = {
+    64: Tile(4, 12, 1, 4, row_tiles=2),
+    128: Tile(4, 8, 1, 3, row_tiles=2),
+    192: Tile(2, 8, 1, 4, row_tiles=2),
+    256: Tile(2, 8, 1, 3, row_tiles=2),
+    512: Tile(2, 8, 1, 2, row_tiles=2),
+}
+_SCATTERED = {64: Tile(4, 12, 1), 128: Tile(2, 12, 1), 512: Tile(1, 12, 1)}
+"""For caches that bulk copies cannot take, though their shape would allow it."""
+
 # Chosen by registers: as many warps as no kernel spills for. {widest head dim: tile}.
-_DENSE = {64: Tile(2, 8, 2), 128: Tile(2, 4, 3), 256: Tile(1, 4, 3), 512: Tile(1, 4, 3, prefetch=True)}
+_DENSE = {64: Tile(2, 8, 2), 128: Tile(2, 4, 3), 256: Tile(1, 4, 3), 512: Tile(1, 4, 3)}
 _16_BIT_Q = _DENSE | {64: Tile(2, 4, 3)}
 _PAGED = _16_BIT_Q | {256: Tile(1, 4, 2), 512: Tile(1, 4, 2)}
 _MANY_REGISTERS = {64: Tile(2, 4, 3), 128: Tile(2, 4, 2), 256: Tile(1, 4, 2), 512: Tile(1, 4, 2)}
@@ -117,9 +142,12 @@ def tile_for(problem: Problem, arch: Arch, *, rounds_q: bool) -> Tile | SharedTi
     uneven head dims with V along tokens would not find the registers there."""
     p = problem
     uneven = p.v_block_axis == -2 and p.head_dim != p.v_head_dim and max(p.head_dim, p.v_head_dim) > MOST_DIMS_OF_A_WARP
-    if p.q_len * p.group > ROWS and arch.executes("wgmma") and not uneven:
+    rows = p.q_len * p.group
+    if ROWS < rows <= 2 * ROWS and _is_staged(p, arch):
+        return _narrowest(_STAGED_TWO_ROW_TILES, p)
+    if rows > ROWS and arch.executes("wgmma") and not uneven:
         return shared_tile(p)
-    return tile_of_a_warp(p, rounds_q=rounds_q)
+    return tile_of_a_warp(p, arch, rounds_q=rounds_q)
 
 
 def shared_tile(problem: Problem) -> SharedTile:
@@ -129,8 +157,10 @@ def shared_tile(problem: Problem) -> SharedTile:
     return replace(tile, producers=1) if uneven and tile.keys == 64 else tile
 
 
-def tile_of_a_warp(problem: Problem, *, rounds_q: bool) -> Tile:
+def tile_of_a_warp(problem: Problem, arch: Arch, *, rounds_q: bool) -> Tile:
     p = problem
+    if _is_staged(p, arch):
+        return _narrowest(_STAGED_LONG if p.kv_len >= LONG else _STAGED, p)
     if p.v_block_axis == -2 or (isinstance(p.layout, Paged) and p.window is not None):
         return _narrowest(_MANY_REGISTERS, p)
     if isinstance(p.layout, Paged):
@@ -138,13 +168,24 @@ def tile_of_a_warp(problem: Problem, *, rounds_q: bool) -> Tile:
     return _narrowest(_DENSE if rounds_q else _16_BIT_Q, p)
 
 
+def _is_staged(problem: Problem, arch: Arch) -> bool:
+    """Whether whole steps of a packed cache are runs of bytes in global memory that bulk copies take, from 16 to 16 bytes, and
+    shared memory has room for them."""
+    p = problem
+    aligned = p.kv_len * p.head_dim % 256 == 0 and p.kv_len * p.v_head_dim % 256 == 0
+    in_runs = aligned and p.v_block_axis == -1 and p.window is None and not isinstance(p.layout, Paged)
+    return in_runs and arch.executes("tma") and arch.shared_per_block >= STAGED_BYTES
+
+
 def _narrowest(tiles: Mapping[int, AnyTile], problem: Problem) -> AnyTile:
     widest = max(problem.head_dim, problem.v_head_dim)
     return next(tile for dim, tile in tiles.items() if widest <= dim)
 
 
-def schedule(problem: Problem, arch: Arch, tile: Tile | SharedTile | None = None, *, rounds_q: bool) -> Schedule:
-    """The schedule of `problem`, for the tile that `tile_for` chooses where none is given."""
+def schedule(
+    problem: Problem, arch: Arch, tile: Tile | SharedTile | None = None, *, rounds_q: bool, splits: int | None = None
+) -> Schedule:
+    """The schedule of `problem`, for the tile that `tile_for` chooses where none is given; with `splits` at most, if given."""
     p = problem
     tile = tile or tile_for(p, arch, rounds_q=rounds_q)
     parts = 2 if max(p.head_dim, p.v_head_dim) > MOST_DIMS_OF_A_WARP else 1
@@ -154,12 +195,13 @@ def schedule(problem: Problem, arch: Arch, tile: Tile | SharedTile | None = None
         tiles_bytes = 2 * (rows * p.head_dim + tile.stages * keys * (p.head_dim + p.v_head_dim))
         shared_bytes = 1024 + tiles_bytes + 4 * rows + 4 * 8 * tile.stages  # aligned; factors of rows; barriers
     else:
-        rows, keys, teams, least = ROWS, 16 * tile.key_tiles, tile.warps // parts, MIN_STEPS_OF_A_TEAM
+        rows, keys, teams, least = ROWS * tile.row_tiles, 16 * tile.key_tiles, tile.warps // parts, MIN_STEPS_OF_A_TEAM
         threads = 32 * tile.warps
-        shared_bytes = 4 * teams * ROWS * (p.v_head_dim + 2)
+        results_bytes = 4 * teams * rows * (p.v_head_dim // 8 * 9 + 4)
+        shared_bytes = max(results_bytes, teams * tile.stages * keys * (p.head_dim + p.v_head_dim) * 9 // 16)
     programs = p.batch * p.kv_heads * -(-p.q_len * p.group // rows)
     steps = max(-(-most_keys(p, rows, keys) // keys), 1)
-    splits = max(1, min(tile.blocks_per_sm * SMS // programs, steps // (least * teams)))
+    splits = splits or max(1, min(tile.blocks_per_sm * SMS // programs, steps // (least * teams)))
     steps_of_a_team = -(-steps // (splits * teams))
     splits = -(-steps // (steps_of_a_team * teams))  # rounding up has left the last ones empty
     results = p.batch * p.q_heads * p.q_len
@@ -176,6 +218,17 @@ def schedule(problem: Problem, arch: Arch, tile: Tile | SharedTile | None = None
     )
 
 
+def scattered(problem: Problem, arch: Arch, staged: Schedule) -> Schedule:
+    """In place of `staged`, for a cache that is not packed as it expects; with no more partial results."""
+    return schedule(problem, arch, _narrowest(_SCATTERED, problem), rounds_q=False, splits=staged.splits)
+
+
 def longest_chain(problem: Problem, *, rounds_q: bool) -> int:
     """Keys that one float32 sum runs over at most, on any architecture."""
-    return max(schedule(problem, arch, rounds_q=rounds_q).keys_of_a_team for arch in ARCHES.values())
+    longest = 0
+    for arch in ARCHES.values():
+        s = schedule(problem, arch, rounds_q=rounds_q)
+        longest = max(longest, s.keys_of_a_team)
+        if isinstance(s.tile, Tile) and s.tile.stages:
+            longest = max(longest, scattered(problem, arch, s).keys_of_a_team)
+    return longest

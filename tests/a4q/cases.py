@@ -1,4 +1,5 @@
-"""The cases of `tests.triton.cases` by `a4q` and `a4q-q16`, but for those that they refuse, and more with many query rows."""
+"""The cases of `tests.triton.cases` by `a4q` and `a4q-q16`, but for those that they refuse, and more: of many query rows, and
+of caches whose steps are staged in shared memory."""
 
 from __future__ import annotations
 
@@ -58,7 +59,27 @@ def _many_rows() -> Iterator[Case]:
         yield Case(f"many-splits-window-{dim}", {**long, "window": 300}, lens=(0, 5, 600, 1000), schedule={"splits": 4})
 
 
-ALL_CASES = CASES | {case.name: case for case in _many_rows()}
+def _staged() -> Iterator[Case]:
+    """Every team walks more steps than it has stages, unless a sequence is short, and the last step is not whole."""
+    long = {"batch": 4, "q_heads": 4, "kv_heads": 1, "q_len": 2, "kv_len": 5000}
+    lens = (5000, 4871, 70, 0)
+    for dim, v_dim in ((64, 64), (128, 128), (192, 192), (256, 256), (384, 384), (512, 512), (192, 128), (64, 256), (512, 128)):
+        for dtype in DTYPES:
+            fields = {**long, "head_dim": dim, "v_head_dim": v_dim, "dtype": dtype}
+            yield Case(f"staged-{dim}-{v_dim}-{dtype}", fields, lens=lens, schedule={"splits": 1})
+        two_tiles = {**long, "head_dim": dim, "v_head_dim": v_dim, "q_heads": 6, "q_len": 2}
+        yield Case(f"staged-{dim}-{v_dim}-two-row-tiles", two_tiles, lens=lens, schedule={"splits": 1})
+    for dim in (128, 512):
+        fields = {**long, "head_dim": dim, "v_head_dim": dim}
+        yield Case(f"staged-{dim}-group-16", {**fields, "q_heads": 32, "kv_heads": 2, "q_len": 1}, lens=lens)
+        yield Case(
+            f"staged-{dim}-full-group-8", {**fields, "q_heads": 16, "kv_heads": 2, "q_len": 1, "causal": False}, lens=lens
+        )
+        yield Case(f"staged-{dim}-in-splits", {**fields, "q_len": 1}, lens=lens, schedule={"splits": 3})
+        yield Case(f"staged-{dim}-strided", fields, lens=lens, strided=True, gap=8)
+
+
+ALL_CASES = CASES | {case.name: case for case in (*_many_rows(), *_staged())}
 NAMES = [
     (impl, name)
     for impl in IMPLS
@@ -84,7 +105,7 @@ def plan(chosen: Implementation, case: Case, arch: Arch, tile: AnyTile | None = 
 
 def tiles(chosen: Implementation, case: Case, arch: Arch) -> list[AnyTile]:
     """One for each kernel that `arch` runs."""
-    few = tile_of_a_warp(case.problem, rounds_q=chosen.name == "a4q")
+    few = tile_of_a_warp(case.problem, arch, rounds_q=chosen.name == "a4q")
     if arch.executes("wgmma"):
         return [few, shared_tile(case.problem)]
     return [few, native.tile_for(case.problem)] if chosen.name == "a4q" and native.serves(arch) else [few]

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from impls.a4q.planner import (
     MIN_STEPS_OF_A_TEAM,
+    Schedule,
     SharedTile,
     Tile,
     longest_chain,
+    scattered,
     schedule,
     tile_for,
     why_not,
@@ -69,7 +71,15 @@ def test_splits_fill_the_machine_at_most_once_and_none_is_idle(p: Problem, arch:
 
 @pytest.mark.parametrize(
     ("arch", "q_len", "rows"),
-    [("sm_90a", 1, 8), ("sm_90a", 2, 8), ("sm_90a", 3, 64), ("sm_90a", 16, 64), ("sm_90a", 17, 128), ("sm_100a", 17, 8)],
+    [
+        ("sm_90a", 1, 8),
+        ("sm_90a", 2, 8),
+        ("sm_90a", 3, 16),
+        ("sm_90a", 5, 64),
+        ("sm_90a", 16, 64),
+        ("sm_90a", 17, 128),
+        ("sm_100a", 17, 8),
+    ],
 )
 def test_rows_share_what_is_decoded_where_a_warp_group_multiplies(arch: str, q_len: int, rows: int) -> None:
     """Of 4 heads each."""
@@ -98,17 +108,54 @@ def test_shared_memory_fits_every_gpu_and_does_not_grow_with_the_context() -> No
             for q_len in (1, 16, 1000):
                 p = replace(DECODE, head_dim=dim, v_head_dim=dim, q_len=q_len)
                 s = schedule(p, arch, rounds_q=True)
-                declared = 2 * 4 * 2 * 2 * 512 + 16 * dim + 256 if s.rows == 8 else 0  # by decode.cu, at most
+                declared = declared_bytes(s, dim)
                 assert s.shared_bytes + declared <= arch.shared_per_block
                 assert s.tile.blocks_per_sm * (s.shared_bytes + 1024) <= arch.shared_per_sm or s.rows == 8
                 assert schedule(replace(p, kv_len=2**30), arch, rounds_q=True).shared_bytes == s.shared_bytes
 
 
+def declared_bytes(s: Schedule, dim: int) -> int:
+    """Shared memory that decode.cu declares, at most: scores that a team exchanges, Q, sums of rows, the rest."""
+    if not isinstance(s.tile, Tile):
+        return 0
+    exchanged = 2 * s.tile.warps * s.tile.key_tiles * s.tile.row_tiles * 32 * 16 if dim > 256 else 0
+    return exchanged + 16 * dim * s.tile.row_tiles + 3 * 4 * s.teams * s.rows + 1536
+
+
 def test_a_sum_is_as_long_as_it_is_said() -> None:
-    """4096 steps of 32 keys over 49 splits of 4 teams: 21 steps at most."""
+    """4096 steps of 32 keys over 16 splits: of 16 teams 16 steps each, and of 12 where the cache is scattered 22."""
     made = schedule(DECODE, HOPPER, rounds_q=True)
-    assert (made.splits, made.teams) == (49, 4)
-    assert longest_chain(DECODE, rounds_q=True) == -(-4096 // (49 * 4)) * 32 == 672
+    assert (made.splits, made.teams, made.keys_of_a_team) == (16, 16, 16 * 32)
+    loose = scattered(DECODE, HOPPER, made)
+    assert (loose.splits, loose.teams) == (16, 12)
+    assert longest_chain(DECODE, rounds_q=True) == loose.keys_of_a_team == 22 * 32
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 192, 256, 384, 512])
+@pytest.mark.parametrize("group", [4, 16])
+def test_a_scattered_cache_takes_no_more_memory_than_was_planned(head_dim: int, group: int) -> None:
+    p = replace(DECODE, q_heads=8 * group, head_dim=head_dim, v_head_dim=head_dim)
+    made = schedule(p, HOPPER, rounds_q=True)
+    assert isinstance(made.tile, Tile) and made.tile.stages
+    loose = scattered(p, HOPPER, made)
+    assert isinstance(loose.tile, Tile) and not loose.tile.stages
+    assert loose.workspace_bytes <= made.workspace_bytes
+    assert loose.splits * loose.teams * loose.keys_of_a_team >= p.kv_len
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"layout": Paged(64), "ragged": True},
+        {"window": 4096},
+        {"v_block_axis": -2},
+        {"kv_len": 131073},
+    ],
+)
+def test_only_runs_of_bytes_are_staged(fields: dict[str, Any]) -> None:
+    """Bulk copies take multiples of 16 bytes, and an odd number of lines of 8 bytes is none."""
+    tile = tile_for(replace(DECODE, **fields), HOPPER, rounds_q=True)
+    assert isinstance(tile, Tile) and not tile.stages
 
 
 @pytest.mark.parametrize("name", ["a4q", "a4q-q16"])

@@ -1,15 +1,18 @@
-// A4Q for few query rows: packed NVFP4 K and V go from global memory to registers and are dequantised there, in the loop.
+// A4Q for few query rows: packed NVFP4 K and V go from global memory to registers, straight or by way of shared memory, and are
+// dequantised there, in the loop.
 //
 // 8 query rows of one key-value head (q_len * GROUP of them, packed: row r is query r / GROUP of head r % GROUP) are the 8
-// columns of every product; keys and head dims fill the 16 rows of mma.sync's first operand:
+// columns of every product; 8 more, where ROW_TILES is 2, are those of a second one with what was decoded for the first. Keys
+// and head dims fill the 16 rows of mma.sync's first operand:
 //
 //   S^T [16 keys, 8 rows]  = K [16 keys, D] @ Q^T            A: K, decoded where it was loaded.  B: Q^T, from shared memory.
 //   O^T [16 dims, 8 rows] += V^T [16 dims, 16 keys] @ P^T    A: V^T, likewise.  B: P^T, the fragment of S^T transposed.
 //
 // A warp walks keys of its own, 16 * KEY_TILES at a time; beyond 256 head dims two warps, a team, share a walk and each has
-// half of the dims. Nothing else is exchanged until the teams' results are merged. When K is multiplied its registers take the
-// next step's K, which arrives while V is multiplied, and the same the other way round. Steps that every row sees whole come
-// first, with addresses a constant apart and no mask; then, once more, the few that need one.
+// half of the dims. Nothing else is exchanged until the teams' results are merged. Steps that every row sees whole come first,
+// with addresses a constant apart and no mask; then, once more, the few that need one. Whole steps are staged in shared memory
+// where bulk copies can bring them (STAGES, see staged.cuh); elsewhere, when K is multiplied its registers take the next step's
+// K, which arrives while V is multiplied, and the same the other way round.
 //
 // K. A sum over head dims may run in any order that Q has too. Lane 4 g + t loads K_VECTOR bytes of tokens g and g + 8 of a
 // tile from byte (4 c + t) * K_VECTOR on, for each chunk c of a row: 4 lanes read 64 bytes, a warp 8 rows at once.
@@ -27,13 +30,14 @@
 // and g + 8 of each tile of dims; a word's even and odd codes are the columns as they are for K.
 //
 // Which token a row of S^T stands for is free, too, as long as V's columns agree: see `token_of_row`.
+#include "queries.cuh"
 #include "round.cuh"
 #include "impls/cuda/kernels/attend.cuh"
 #include "impls/cuda/kernels/mma.cuh"
 
-// Given: what attend.cuh is, and Q_NVFP4, KEY_TILES, WARPS, BLOCKS_PER_SM, PREFETCH, SHARED_BYTES (dynamic ones of a block, as
-// planned).
-constexpr int ROWS = 8;
+// Given: what attend.cuh is, and ROW_TILES, Q_NVFP4, Q_ALIGNMENT, KEY_TILES, WARPS, BLOCKS_PER_SM, STAGES (0: whole steps are
+// loaded to registers too), SHARED_BYTES (dynamic ones of a block, as planned).
+constexpr int ROWS = 8 * ROW_TILES, LANE_ROWS = 2 * ROW_TILES;
 constexpr int KEYS = 16 * KEY_TILES;
 constexpr int PARTS = HEAD_DIM > 256 || V_HEAD_DIM > 256 ? 2 : 1;
 constexpr int TEAMS = WARPS / PARTS;
@@ -43,6 +47,8 @@ constexpr int K_VECTOR = K_DIM % 128 == 0 ? 16 : 8;
 constexpr int K_CHUNKS = K_DIM / (8 * K_VECTOR);
 constexpr int K_WORDS = K_VECTOR / 4;
 constexpr int K_BLOCKS = K_VECTOR / 8;  // of 16 elements in a lane's chunk
+constexpr int Q_PIECES_OF_A_ROW = PARTS * K_CHUNKS * K_BLOCKS, Q_PIECES = ROW_TILES * Q_PIECES_OF_A_ROW;  // 16 elements a lane
+constexpr int Q_WARPS = Q_PIECES < WARPS ? Q_PIECES : WARPS, Q_PIECES_OF_A_WARP = (Q_PIECES + Q_WARPS - 1) / Q_WARPS;
 
 constexpr int V_VECTOR = V_DIM % 256 == 0 ? 16 : V_DIM % 128 == 0 ? 8 : 4;
 constexpr int V_CHUNKS = V_DIM / (16 * V_VECTOR);
@@ -137,31 +143,21 @@ __device__ __forceinline__ void load_v(Step& step, const Cache& cache, int key, 
 #endif
 }
 
-#if PREFETCH && PAGE_SIZE == 0 && !V_ALONG_TOKENS && __CUDA_ARCH__ >= 900
-constexpr bool PREFETCHES = K_CODES_TOKEN && K_SCALES_TOKEN && V_CODES_LINE && V_SCALES_LINE;
+#if STAGES
+#include "staged.cuh"
 #else
-constexpr bool PREFETCHES = false;
+struct Ring {};
 #endif
 
-// Ask for KEYS lines of BYTES bytes to be in the L2 before they are loaded, from 16 bytes to 16 bytes.
-template <int BYTES>
-__device__ __forceinline__ void prefetch(const u8* from) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"((i64)from & -16), "n"(KEYS * BYTES / 16 * 16) : "memory");
-#endif
-}
-
-// A step of whole lines. One lane asks, the one whose part of a line is its beginning.
-__device__ __forceinline__ void prefetch(const Cache& cache, int key) {
-  prefetch<K_CODES_TOKEN>(cache.k.base + (i64)key * K_CODES_TOKEN);
-  prefetch<K_SCALES_TOKEN>(cache.k_scales.base + (i64)key * K_SCALES_TOKEN);
-  prefetch<V_CODES_LINE>(cache.v.base + (i64)key * V_CODES_LINE);
-  prefetch<V_SCALES_LINE>(cache.v_scales.base + (i64)key * V_SCALES_LINE);
-}
+// The row, of a tile of ROWS, that number n of a lane's rows is.
+__device__ __forceinline__ constexpr int row_of(int n, int t) { return 8 * (n / 2) + 2 * t + n % 2; }
 
 // Q^T of one part of the head dims, as each lane multiplies it: words [even, odd][pair]. It waits in shared memory, for all
 // teams, and leaves its registers to others.
-using Fragments = uint4[K_CHUNKS][K_WORDS][32];
+using Fragments = uint4[ROW_TILES][K_CHUNKS][K_WORDS][32];
+
+// Of tiles of S^T: keys g and g + 8 of a tile, of two rows each.
+using Scores = float[KEY_TILES][ROW_TILES][4];
 
 // Volatile: or the compiler would load them once, before the loop, and keep them.
 __device__ __forceinline__ void load_q(u32 (&even)[2], u32 (&odd)[2], const uint4& from) {
@@ -170,7 +166,7 @@ __device__ __forceinline__ void load_q(u32 (&even)[2], u32 (&odd)[2], const uint
 }
 
 // s += K @ Q^T of the tiles.
-__device__ __forceinline__ void add_scores(float (&s)[KEY_TILES][4], const Step& step, const Fragments& q, int lane) {
+__device__ __forceinline__ void add_scores(Scores& s, const Step& step, const Fragments& q, int lane) {
   #pragma unroll
   for (int c = 0; c < K_CHUNKS; c++) {
     u32 scale[KEY_TILES][2][2];  // [half of the keys][block of the chunk]
@@ -184,8 +180,9 @@ __device__ __forceinline__ void add_scores(float (&s)[KEY_TILES][4], const Step&
       }
     #pragma unroll
     for (int w = 0; w < K_WORDS; w++) {
-      u32 q_even[2], q_odd[2];
-      load_q(q_even, q_odd, q[c][w][lane]);
+      u32 q_even[ROW_TILES][2], q_odd[ROW_TILES][2];
+      #pragma unroll
+      for (int r = 0; r < ROW_TILES; r++) load_q(q_even[r], q_odd[r], q[r][c][w][lane]);
       #pragma unroll
       for (int tile = 0; tile < KEY_TILES; tile++) {
         u32 even[2][2], odd[2][2];  // [half of the keys][pair]
@@ -197,17 +194,22 @@ __device__ __forceinline__ void add_scores(float (&s)[KEY_TILES][4], const Step&
         const u32 low = scale[tile][0][w / 2], high = scale[tile][1][w / 2];
         const u32 a[4] = {K::multiply(even[0][0], low), K::multiply(even[1][0], high), K::multiply(even[0][1], low),
                           K::multiply(even[1][1], high)};
-        mma::add_product<K>(s[tile], a, q_even);
+        #pragma unroll
+        for (int r = 0; r < ROW_TILES; r++) mma::add_product<K>(s[tile][r], a, q_even[r]);
         const u32 b[4] = {K::multiply(odd[0][0], low), K::multiply(odd[1][0], high), K::multiply(odd[0][1], low),
                           K::multiply(odd[1][1], high)};
-        mma::add_product<K>(s[tile], b, q_odd);
+        #pragma unroll
+        for (int r = 0; r < ROW_TILES; r++) mma::add_product<K>(s[tile][r], b, q_odd[r]);
       }
     }
   }
 }
 
+// Of tiles of O^T: dims g and g + 8 of a tile, of two rows each.
+using Outputs = float[DIM_TILES][ROW_TILES][4];
+
 // acc[i] += V^T @ P^T of tile i of the dims, 16 keys.
-__device__ __forceinline__ void add_values(float (&acc)[DIM_TILES][4], const Step& step, int tile, const u32 (&p)[2]) {
+__device__ __forceinline__ void add_values(Outputs& acc, const Step& step, int tile, const u32 (&p)[ROW_TILES][2]) {
 #if V_ALONG_TOKENS
   #pragma unroll
   for (int i = 0; i < DIM_TILES; i++) {
@@ -224,7 +226,8 @@ __device__ __forceinline__ void add_values(float (&acc)[DIM_TILES][4], const Ste
     }
     const u32 a[4] = {V::multiply(even[0], scale[0]), V::multiply(even[1], scale[1]), V::multiply(odd[0], scale[0]),
                       V::multiply(odd[1], scale[1])};
-    mma::add_product<V>(acc[i], a, p);
+    #pragma unroll
+    for (int r = 0; r < ROW_TILES; r++) mma::add_product<V>(acc[i][r], a, p[r]);
   }
 #else
   #pragma unroll
@@ -253,7 +256,9 @@ __device__ __forceinline__ void add_values(float (&acc)[DIM_TILES][4], const Ste
         for (int byte = 0; byte < 2; byte++) {
           const u32 a[4] = {V::multiply(even[0][byte], first), V::multiply(odd[0][byte], first),
                             V::multiply(even[1][byte], second), V::multiply(odd[1][byte], second)};
-          mma::add_product<V>(acc[(c * V_WORDS + w) * 4 + 2 * half + byte], a, p);
+          #pragma unroll
+          for (int r = 0; r < ROW_TILES; r++)
+            mma::add_product<V>(acc[(c * V_WORDS + w) * 4 + 2 * half + byte][r], a, p[r]);
         }
       }
     }
@@ -267,125 +272,173 @@ __device__ __forceinline__ int dim_of(int i, int c, int g) {
   return (i / (4 * V_WORDS) * 8 + g) * 2 * V_VECTOR + i % (4 * V_WORDS) * 2 + c / 2;
 }
 
-__device__ __forceinline__ void wait_for_team(int team) {
-  asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(32 * PARTS) : "memory");  // barrier 0 is __syncthreads
+// Where the teams' results are in shared memory: a row has its head dims in the order of their places.
+//
+//   not V_ALONG_TOKENS    dim = (8 chunk + g) * 2 * V_VECTOR + j   is at   (2 * V_VECTOR * chunk + j) * 9 + g
+//   else                  as they are
+//
+// A warp writes one j of all g for 4 pairs of rows at once: with rows 4 words (mod 16) apart, each to a bank of its own. It
+// reads neighbouring dims of a row: j by j, 9 words apart.
+constexpr int ROW_PLACES = V_HEAD_DIM / 8 * 9 + 4;
+
+__device__ __forceinline__ int place_of(int dim) {
+  if constexpr (V_ALONG_TOKENS) return dim;
+  const int j = dim % (2 * V_VECTOR), lane = dim / (2 * V_VECTOR);
+  return (lane / 8 * 2 * V_VECTOR + j) * 9 + lane % 8;
 }
 
-using Exchange = float4[2][TEAMS][PARTS][KEY_TILES][32];
+// Barrier 0 is __syncthreads; those from 1 on are the teams', where they have several warps, and one of those that read Q.
+constexpr int Q_BARRIER = PARTS > 1 ? TEAMS + 1 : 1;
+static_assert(Q_BARRIER < 16, "a block has 16 barriers");
+
+template <int COUNT>
+__device__ __forceinline__ void wait_for_warps(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(32 * COUNT) : "memory");
+}
+
+__device__ __forceinline__ void wait_for_team(int team) { wait_for_warps<PARTS>(team + 1); }
+
+using Exchange = float4[2][TEAMS][PARTS][KEY_TILES][ROW_TILES][32];
 
 // A team's warps have each summed over their own head dims: both get the sum, added in the same order.
-__device__ __forceinline__ void add_scores_of_team(float (&s)[KEY_TILES][4], Exchange& exchange, int turn, int team, int part,
-                                                   int lane) {
+__device__ __forceinline__ void add_scores_of_team(Scores& s, Exchange& exchange, int turn, int team, int part, int lane) {
   #pragma unroll
   for (int tile = 0; tile < KEY_TILES; tile++)
-    exchange[turn][team][part][tile][lane] = make_float4(s[tile][0], s[tile][1], s[tile][2], s[tile][3]);
+    #pragma unroll
+    for (int r = 0; r < ROW_TILES; r++)
+      exchange[turn][team][part][tile][r][lane] = make_float4(s[tile][r][0], s[tile][r][1], s[tile][r][2], s[tile][r][3]);
   wait_for_team(team);
   #pragma unroll
-  for (int tile = 0; tile < KEY_TILES; tile++) {
-    const float4 a = exchange[turn][team][0][tile][lane], b = exchange[turn][team][PARTS - 1][tile][lane];
-    s[tile][0] = a.x + b.x;
-    s[tile][1] = a.y + b.y;
-    s[tile][2] = a.z + b.z;
-    s[tile][3] = a.w + b.w;
-  }
+  for (int tile = 0; tile < KEY_TILES; tile++)
+    #pragma unroll
+    for (int r = 0; r < ROW_TILES; r++) {
+      const float4 a = exchange[turn][team][0][tile][r][lane], b = exchange[turn][team][PARTS - 1][tile][r][lane];
+      s[tile][r][0] = a.x + b.x;
+      s[tile][r][1] = a.y + b.y;
+      s[tile][r][2] = a.z + b.z;
+      s[tile][r][3] = a.w + b.w;
+    }
 }
 
-// Keys that this lane's two rows see: first <= key <= last.
+// Keys that this lane's rows see: first <= key <= last.
 struct Seen {
-  int first[2], last[2];
+  int first[LANE_ROWS], last[LANE_ROWS];
 };
 
-// What a warp has summed for this lane's two rows.
+// What a warp has summed for this lane's rows.
 struct Sums {
-  float acc[DIM_TILES][4];  // of P @ V
-  float top[2];             // the largest scores
-  float total[2];           // of P
+  Outputs acc;             // of P @ V
+  float top[LANE_ROWS];    // the largest scores
+  float total[LANE_ROWS];  // of P
 };
 
-// Attend to the steps number, number + TEAMS, ... before `stop`. Not MASKED: every row sees all their keys. AHEAD: `step` holds
-// the first, and each is loaded while the one before is multiplied.
-template <bool MASKED, bool AHEAD>
-__device__ __forceinline__ void walk(Sums& sums, const Fragments& q, const float (&score_scale)[2],
-                                     const Cache& cache, const Seen& seen, Step& step, int number, int stop,
-                                     Exchange& exchange, int team, int part, int lane) {
+// Where a walk has its steps from: AHEAD loads each while the one before is multiplied, and `step` holds the first; NOW when it
+// is needed; STAGED reads shared memory.
+enum class From { AHEAD, NOW, STAGED };
+
+// Attend to the steps number, number + TEAMS, ... before `stop`. Not MASKED: every row sees all their keys.
+template <bool MASKED, From FROM>
+__device__ __forceinline__ void walk(Sums& sums, const Fragments& q, const float (&score_scale)[LANE_ROWS],
+                                     const Cache& cache, const Seen& seen, Step& step, [[maybe_unused]] Ring& ring, int number,
+                                     int stop, Exchange& exchange, int team, int part, int lane) {
   const int g = lane / 4, t = lane % 4;
   [[maybe_unused]] int turn = 0;
   for (; number < stop; number += TEAMS) {
     const int key = number * KEYS;
-    if constexpr (!AHEAD) {
+    if constexpr (FROM == From::NOW) {
       load_k<MASKED>(step, cache, key, g);
       load_v<MASKED>(step, cache, key, t);
     }
+#if STAGES
+    if constexpr (FROM == From::STAGED) {
+      ring.wait();
+      read_k(step, ring.round(), team, part, g, t);
+    }
+#endif
     const int next = (number + TEAMS < stop ? number + TEAMS : number) * KEYS;  // the last loads what it has
 
-    if constexpr (PREFETCHES && AHEAD && !MASKED)
-      if (lane == 0 && part == 0 && number + 2 * TEAMS < stop) prefetch(cache, key + 2 * TEAMS * KEYS);
-
-    float s[KEY_TILES][4];
-    #pragma unroll
-    for (int tile = 0; tile < KEY_TILES; tile++)
-      #pragma unroll
-      for (int c = 0; c < 4; c++) s[tile][c] = 0.f;
+    Scores s = {};
     add_scores(s, step, q, lane);
-    if constexpr (AHEAD) load_k<MASKED>(step, cache, next, g);
+    if constexpr (FROM == From::AHEAD) load_k<MASKED>(step, cache, next, g);
     if constexpr (PARTS > 1) {
       add_scores_of_team(s, exchange, turn, team, part, lane);
       turn ^= 1;  // the other buffer next: this one may still be read
     }
 
-    float step_top[2] = {NO_KEY, NO_KEY};
+    float step_top[LANE_ROWS];
+    #pragma unroll
+    for (int n = 0; n < LANE_ROWS; n++) step_top[n] = NO_KEY;
     #pragma unroll
     for (int tile = 0; tile < KEY_TILES; tile++)
       #pragma unroll
-      for (int c = 0; c < 4; c++) {
-        s[tile][c] *= score_scale[c % 2];
-        if constexpr (MASKED) {
-          const int token = key + token_of_row(0, g) + token_of_row(tile, 8 * (c / 2));
-          if (token < seen.first[c % 2] || token > seen.last[c % 2]) s[tile][c] = NO_KEY;
-        }
-        step_top[c % 2] = fmaxf(step_top[c % 2], s[tile][c]);
-      }
-    // A new largest score is rare: lanes look for one first, and only then agree on it and scale what they have summed.
-    if (__any_sync(ALL, step_top[0] > sums.top[0] || step_top[1] > sums.top[1])) {
-      #pragma unroll
-      for (int i = 0; i < 2; i++) {
+      for (int r = 0; r < ROW_TILES; r++)
         #pragma unroll
-        for (int mask = 4; mask < 32; mask *= 2) step_top[i] = fmaxf(step_top[i], __shfl_xor_sync(ALL, step_top[i], mask));
-        const float new_top = fmaxf(sums.top[i], step_top[i]);
-        const float keep = new_top == NO_KEY ? 1.f : exp2_approx(sums.top[i] - new_top);
-        sums.top[i] = new_top;
-        sums.total[i] *= keep;
+        for (int c = 0; c < 4; c++) {
+          const int n = 2 * r + c % 2;
+          s[tile][r][c] *= score_scale[n];
+          if constexpr (MASKED) {
+            const int token = key + token_of_row(0, g) + token_of_row(tile, 8 * (c / 2));
+            if (token < seen.first[n] || token > seen.last[n]) s[tile][r][c] = NO_KEY;
+          }
+          step_top[n] = fmaxf(step_top[n], s[tile][r][c]);
+        }
+    // A new largest score is rare: lanes look for one first, and only then agree on it and scale what they have summed.
+    bool larger = false;
+    #pragma unroll
+    for (int n = 0; n < LANE_ROWS; n++) larger |= step_top[n] > sums.top[n];
+    if (__any_sync(ALL, larger)) {
+      #pragma unroll
+      for (int n = 0; n < LANE_ROWS; n++) {
+        #pragma unroll
+        for (int mask = 4; mask < 32; mask *= 2) step_top[n] = fmaxf(step_top[n], __shfl_xor_sync(ALL, step_top[n], mask));
+        const float new_top = fmaxf(sums.top[n], step_top[n]);
+        const float keep = new_top == NO_KEY ? 1.f : exp2_approx(sums.top[n] - new_top);
+        sums.top[n] = new_top;
+        sums.total[n] *= keep;
         #pragma unroll
         for (int tile = 0; tile < DIM_TILES; tile++) {
-          sums.acc[tile][i] *= keep;
-          sums.acc[tile][i + 2] *= keep;
+          sums.acc[tile][n / 2][n % 2] *= keep;
+          sums.acc[tile][n / 2][n % 2 + 2] *= keep;
         }
       }
     }
-    float shift[2];
+    float shift[LANE_ROWS];
     #pragma unroll
-    for (int i = 0; i < 2; i++) shift[i] = MASKED && sums.top[i] == NO_KEY ? 0.f : sums.top[i] - P_BIAS;
+    for (int n = 0; n < LANE_ROWS; n++) shift[n] = MASKED && sums.top[n] == NO_KEY ? 0.f : sums.top[n] - P_BIAS;
     #pragma unroll
     for (int tile = 0; tile < KEY_TILES; tile++) {
-      float numerators[4];
+      u32 p[ROW_TILES][2];
       #pragma unroll
-      for (int c = 0; c < 4; c++) {
-        numerators[c] = exp2_approx(s[tile][c] - shift[c % 2]);
-        sums.total[c % 2] += numerators[c];
+      for (int r = 0; r < ROW_TILES; r++) {
+        float numerators[4];
+        #pragma unroll
+        for (int c = 0; c < 4; c++) {
+          const int n = 2 * r + c % 2;
+          numerators[c] = exp2_approx(s[tile][r][c] - shift[n]);
+          sums.total[n] += numerators[c];
+        }
+        p[r][0] = mma::transposed(V::round(numerators[0], numerators[1]));
+        p[r][1] = mma::transposed(V::round(numerators[2], numerators[3]));
       }
-      const u32 p[2] = {mma::transposed(V::round(numerators[0], numerators[1])),
-                        mma::transposed(V::round(numerators[2], numerators[3]))};
+#if STAGES
+      if constexpr (FROM == From::STAGED) read_v(step, tile, ring.round(), team, part, g, t);
+#endif
       add_values(sums.acc, step, tile, p);
     }
-    if constexpr (AHEAD) load_v<MASKED>(step, cache, next, t);
+    if constexpr (FROM == From::AHEAD) load_v<MASKED>(step, cache, next, t);
+#if STAGES
+    if constexpr (FROM == From::STAGED) {
+      release(ring, cache, number - team + STAGES * TEAMS, stop, part, lane);
+      ring.advance();
+    }
+#endif
   }
 }
 
-// What the teams leave for each other at the end.
-struct Results {
-  float tops[TEAMS][ROWS], totals[TEAMS][ROWS], outs[TEAMS][ROWS][V_HEAD_DIM];
-};
-static_assert(sizeof(Results) == SHARED_BYTES, "planned");
+// What the teams have summed, at the end, where the stages were: rows of places.
+using Results = float[TEAMS][ROWS][ROW_PLACES];
+constexpr int RING_BYTES = TEAMS * STAGES * KEYS * (HEAD_DIM + V_HEAD_DIM) * 9 / 16;
+static_assert((RING_BYTES > sizeof(Results) ? RING_BYTES : sizeof(Results)) == SHARED_BYTES, "planned");
 
 // What a block works on.
 struct Work {
@@ -426,124 +479,172 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_deco
   const int whole = WINDOWED ? stop : min(stop, keys.all_to / KEYS);  // steps before it are whole, without a window
   int number = start + team;
   Step step;
+  extern __shared__ __align__(16) u8 shared[];  // the stages of all teams, later their results
+  Ring ring;
+#if STAGES
+  __shared__ __align__(8) unsigned long long arrived[STAGES];
+  __shared__ u32 done[STAGES];
+  ring.stages = shared;
+  ring.done = done;
+  ring.arrived = (u32)__cvta_generic_to_shared(arrived);
+  if (threadIdx.x == 32 * (WARPS - 1)) {  // no warp that reads Q first, where there are others
+    #pragma unroll
+    for (int stage = 0; stage < STAGES; stage++) {
+      barrier::init(ring.arrived + 8 * stage, 1);
+      done[stage] = 0;
+    }
+    barrier::publish();
+    #pragma unroll 1
+    for (int stage = 0; stage < STAGES; stage++) fill(ring, stage, cache, start + stage * TEAMS, whole, part);
+  }
+  constexpr From WHOLE = From::STAGED;
+#else
   if (number < whole) load_k<WINDOWED>(step, cache, number * KEYS, g);
+  constexpr From WHOLE = From::AHEAD;
+#endif
 
-  // Q^T: column g is row g of the tile, its rows in the order in which K is decoded. One team reads it for all.
+  // Q^T: column g is row g of the tile, its rows in the order in which K is decoded. Warps share it out by pieces, 16 values of
+  // each lane, and all of them multiply all of it.
   __shared__ Fragments q_fragments[PARTS];
   __shared__ float factors[ROWS];
   __shared__ Work work;  // for later: registers are short during the first walk
   if (threadIdx.x == 0) work = {row_tile, head, batch, tokens, stop};
-  if (team == 0) {
-    const int row = row_tile * ROWS + g;
-    const bool exists = row < q_len * GROUP;
-    const unsigned short* from = q + batch * q_batch_stride + (head * GROUP + row % GROUP) * q_head_stride +
-                                 (exists ? row / GROUP : 0) * q_row_stride + part * K_DIM;
-    float values[K_CHUNKS][K_BLOCKS][16];
+  if (warp < Q_WARPS) {
+    float values[Q_PIECES_OF_A_WARP][16];
     #pragma unroll
-    for (int c = 0; c < K_CHUNKS; c++)
-      #pragma unroll
-      for (int b = 0; b < K_BLOCKS; b++)
-        #pragma unroll
-        for (int i = 0; i < 16; i++) values[c][b][i] = exists ? Q::widen(from[(4 * c + t) * 2 * K_VECTOR + 16 * b + i]) : 0.f;
-    float factor = 1.f;  // of the row
-#if Q_NVFP4
-    float amax = 0.f;
-    #pragma unroll
-    for (int c = 0; c < K_CHUNKS; c++)
-      #pragma unroll
-      for (int b = 0; b < K_BLOCKS; b++)
-        #pragma unroll
-        for (int i = 0; i < 16; i++) amax = fmaxf(amax, fabsf(values[c][b][i]));
-    amax = fmaxf(amax, __shfl_xor_sync(ALL, amax, 1));
-    amax = fmaxf(amax, __shfl_xor_sync(ALL, amax, 2));
-    if constexpr (PARTS > 1) {
-      __shared__ float maxima[PARTS][ROWS];
-      if (t == 0) maxima[part][g] = amax;
-      wait_for_team(team);
-      amax = fmaxf(maxima[0][g], maxima[PARTS - 1][g]);
+    for (int i = 0; i < Q_PIECES_OF_A_WARP; i++) {
+      const int piece = warp + i * Q_WARPS, chunk = piece % Q_PIECES_OF_A_ROW / K_BLOCKS;  // of all parts
+      const int row = row_tile * ROWS + piece / Q_PIECES_OF_A_ROW * 8 + g;
+      const bool exists = row < q_len * GROUP && piece < Q_PIECES;
+      const unsigned short* from = q + batch * q_batch_stride + (head * GROUP + row % GROUP) * q_head_stride +
+                                   (exists ? row / GROUP : 0) * q_row_stride;
+      load_block(values[i], from + (4 * chunk + t) * 2 * K_VECTOR + 16 * (piece % K_BLOCKS), exists);
     }
-    factor = rounding::row_factor(amax);
+    float factor[Q_PIECES_OF_A_WARP];
+#if Q_NVFP4
+    __shared__ float maxima[Q_PIECES_OF_A_WARP * Q_WARPS][8];
     #pragma unroll
-    for (int c = 0; c < K_CHUNKS; c++)
+    for (int i = 0; i < Q_PIECES_OF_A_WARP; i++) {
+      float amax = 0.f;
       #pragma unroll
-      for (int b = 0; b < K_BLOCKS; b++) rounding::round_block(values[c][b], factor);
+      for (int j = 0; j < 16; j++) amax = fmaxf(amax, fabsf(values[i][j]));
+      amax = fmaxf(amax, __shfl_xor_sync(ALL, amax, 1));
+      amax = fmaxf(amax, __shfl_xor_sync(ALL, amax, 2));
+      if (t == 0) maxima[warp + i * Q_WARPS][g] = amax;
+    }
+    wait_for_warps<Q_WARPS>(Q_BARRIER);
+    #pragma unroll
+    for (int i = 0; i < Q_PIECES_OF_A_WARP; i++) {
+      const int first = (warp + i * Q_WARPS) / Q_PIECES_OF_A_ROW * Q_PIECES_OF_A_ROW;
+      float amax = 0.f;
+      #pragma unroll
+      for (int j = 0; j < Q_PIECES_OF_A_ROW; j++) amax = fmaxf(amax, maxima[min(first + j, Q_PIECES - 1)][g]);
+      factor[i] = rounding::row_factor(amax);
+      rounding::round_block(values[i], factor[i]);
+    }
+#else
+    #pragma unroll
+    for (int i = 0; i < Q_PIECES_OF_A_WARP; i++) factor[i] = 1.f;
 #endif
-    if (part == 0 && t == 0) factors[g] = factor;
     #pragma unroll
-    for (int c = 0; c < K_CHUNKS; c++)
-      #pragma unroll
-      for (int w = 0; w < K_WORDS; w++) {
-        const float* word = values[c][w / 2] + w % 2 * 8;
-        q_fragments[part][c][w][lane] = make_uint4(K::round(word[0], word[2]), K::round(word[4], word[6]),
-                                                   K::round(word[1], word[3]), K::round(word[5], word[7]));
+    for (int i = 0; i < Q_PIECES_OF_A_WARP; i++) {
+      const int piece = warp + i * Q_WARPS, chunk = piece % Q_PIECES_OF_A_ROW / K_BLOCKS, w = piece % K_BLOCKS * 2;
+      const int row_tile_of_piece = piece / Q_PIECES_OF_A_ROW;
+      if (piece < Q_PIECES) {
+        if (piece % Q_PIECES_OF_A_ROW == 0 && t == 0) factors[8 * row_tile_of_piece + g] = factor[i];
+        #pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const float* word = values[i] + 8 * half;
+          q_fragments[chunk / K_CHUNKS][row_tile_of_piece][chunk % K_CHUNKS][w + half][lane] = make_uint4(
+              K::round(word[0], word[2]), K::round(word[4], word[6]), K::round(word[1], word[3]), K::round(word[5], word[7]));
+        }
       }
+    }
   }
   __syncthreads();
-  float score_scale[2];
+  float score_scale[LANE_ROWS];
   #pragma unroll
-  for (int i = 0; i < 2; i++) score_scale[i] = score_scale_of(scale_log2, *k_global, factors[2 * t + i]);
+  for (int n = 0; n < LANE_ROWS; n++) score_scale[n] = score_scale_of(scale_log2, *k_global, factors[row_of(n, t)]);
 
+#if !STAGES
   if (number < whole) load_v<WINDOWED>(step, cache, number * KEYS, t);
+#endif
 
-  Sums sums{{}, {NO_KEY, NO_KEY}, {0.f, 0.f}};
+  Sums sums{};
+  #pragma unroll
+  for (int n = 0; n < LANE_ROWS; n++) sums.top[n] = NO_KEY;
   __shared__ Exchange exchange;
   if constexpr (!WINDOWED) {
-    walk<false, true>(sums, q_fragments[part], score_scale, cache, Seen{}, step, number, whole, exchange, team, part, lane);
+    walk<false, WHOLE>(sums, q_fragments[part], score_scale, cache, Seen{}, step, ring, number, whole, exchange, team, part,
+                       lane);
     if (number < whole) number += (whole - number + TEAMS - 1) / TEAMS * TEAMS;
     if constexpr (PARTS > 1) wait_for_team(team);  // both walks begin with the same buffer of `exchange`
   }
   cache.last = work.tokens - 1;
   Seen seen;
   #pragma unroll
-  for (int i = 0; i < 2; i++) {  // rows beyond the last query are stored nowhere
-    const int query = (work.row_tile * ROWS + 2 * t + i) / GROUP;
-    seen.last[i] = CAUSAL ? min(query + work.tokens - q_len, cache.last) : cache.last;
-    seen.first[i] = WINDOWED ? seen.last[i] + 1 - window : 0;
+  for (int n = 0; n < LANE_ROWS; n++) {  // rows beyond the last query are stored nowhere
+    const int query = (work.row_tile * ROWS + row_of(n, t)) / GROUP;
+    seen.last[n] = CAUSAL ? min(query + work.tokens - q_len, cache.last) : cache.last;
+    seen.first[n] = WINDOWED ? seen.last[n] + 1 - window : 0;
   }
-  walk<true, WINDOWED>(sums, q_fragments[part], score_scale, cache, seen, step, number, work.stop, exchange, team, part, lane);
+  walk<true, WINDOWED ? From::AHEAD : From::NOW>(sums, q_fragments[part], score_scale, cache, seen, step, ring, number,
+                                                 work.stop, exchange, team, part, lane);
 
   // The teams' results become one: weighed by exp2 of their largest scores.
-  extern __shared__ float shared[];
-  Results& results = *reinterpret_cast<Results*>(shared);
+  __shared__ float tops[TEAMS][ROWS], totals[TEAMS][ROWS], weights[ROWS][TEAMS], reciprocals[ROWS];
+  __shared__ OUT_TYPE* row_outs[ROWS];
   #pragma unroll
-  for (int i = 0; i < 2; i++) {
+  for (int n = 0; n < LANE_ROWS; n++) {
     #pragma unroll
-    for (int mask = 4; mask < 32; mask *= 2) sums.total[i] += __shfl_xor_sync(ALL, sums.total[i], mask);
-    if (g == 0) {
-      results.tops[team][2 * t + i] = sums.top[i];
-      results.totals[team][2 * t + i] = sums.total[i];
-    }
-    #pragma unroll
-    for (int tile = 0; tile < DIM_TILES; tile++) {
-      results.outs[team][2 * t + i][part * V_DIM + dim_of(tile, 0, g)] = sums.acc[tile][i];
-      results.outs[team][2 * t + i][part * V_DIM + dim_of(tile, 2, g)] = sums.acc[tile][i + 2];
+    for (int mask = 4; mask < 32; mask *= 2) sums.total[n] += __shfl_xor_sync(ALL, sums.total[n], mask);
+    if (g == 0 && part == 0) {
+      tops[team][row_of(n, t)] = sums.top[n];
+      totals[team][row_of(n, t)] = sums.total[n];
     }
   }
+  __syncthreads();  // nor does anybody read stages any more
+  const int rows = min(q_len * GROUP - work.row_tile * ROWS, ROWS);
+  if (warp >= WARPS - ROW_TILES) {  // four lanes have a row
+    const int i = 8 * (WARPS - 1 - warp) + lane / 4;
+    float row_top = NO_KEY, total = 0.f;
+    for (int w = t; w < TEAMS; w += 4) row_top = fmaxf(row_top, tops[w][i]);
+    row_top = fmaxf(row_top, __shfl_xor_sync(ALL, row_top, 1));
+    row_top = fmaxf(row_top, __shfl_xor_sync(ALL, row_top, 2));
+    for (int w = t; w < TEAMS; w += 4) {
+      weights[i][w] = tops[w][i] == NO_KEY ? 0.f : exp2_approx(tops[w][i] - row_top);
+      total += weights[i][w] * totals[w][i];
+    }
+    total += __shfl_xor_sync(ALL, total, 1);
+    total += __shfl_xor_sync(ALL, total, 2);
+    if (t == 0 && i < rows) {
+      const ResultRow at(work.head, work.row_tile * ROWS + i);
+      reciprocals[i] = reciprocal_of(total);
+      row_outs[i] = OUT_OF((i64)work.batch, at);
+      LSE_OF((i64)work.batch, at) = lse_of(total, row_top, P_BIAS);
+    }
+  }
+  Results& results = *reinterpret_cast<Results*>(shared);
+  #pragma unroll
+  for (int n = 0; n < LANE_ROWS; n++)
+    #pragma unroll
+    for (int tile = 0; tile < DIM_TILES; tile++) {
+      float* to = results[team][row_of(n, t)];
+      to[place_of(part * V_DIM + dim_of(tile, 0, g))] = sums.acc[tile][n / 2][n % 2];
+      to[place_of(part * V_DIM + dim_of(tile, 2, g))] = sums.acc[tile][n / 2][n % 2 + 2];
+    }
   __syncthreads();
 #if SPLIT && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
   const float out_scale = *v_global * V::UNIT;
-  for (int i = warp; i < ROWS && work.row_tile * ROWS + i < q_len * GROUP; i += WARPS) {
-    float row_top = NO_KEY, row_total = 0.f, weights[TEAMS];
+  #pragma unroll 1
+  for (int piece = warp; piece < rows * (V_HEAD_DIM / 32); piece += WARPS) {  // 32 dims of a row
+    const int i = piece / (V_HEAD_DIM / 32), dim = piece % (V_HEAD_DIM / 32) * 32 + lane;
+    const int place = place_of(dim);
+    float sum = 0.f;
     #pragma unroll
-    for (int w = 0; w < TEAMS; w++) row_top = fmaxf(row_top, results.tops[w][i]);
-    #pragma unroll
-    for (int w = 0; w < TEAMS; w++) {
-      weights[w] = results.tops[w][i] == NO_KEY ? 0.f : exp2_approx(results.tops[w][i] - row_top);
-      row_total += weights[w] * results.totals[w][i];
-    }
-    const float reciprocal = reciprocal_of(row_total);
-    const i64 batch = work.batch;
-    const ResultRow at(work.head, work.row_tile * ROWS + i);
-    OUT_TYPE* to = OUT_OF(batch, at);
-    for (int dim = lane; dim < V_HEAD_DIM; dim += 32) {
-      float sum = 0.f;
-      #pragma unroll
-      for (int w = 0; w < TEAMS; w++) sum += weights[w] * results.outs[w][i][dim];
-      store(to + dim, sum * reciprocal * out_scale);
-    }
-    if (lane == 0)
-      LSE_OF(batch, at) = lse_of(row_total, row_top, P_BIAS);
+    for (int w = 0; w < TEAMS; w++) sum += weights[i][w] * results[w][i][place];
+    store(row_outs[i] + dim, sum * reciprocals[i] * out_scale);
   }
 }

@@ -19,6 +19,7 @@
 //
 // 8 codes of a word leave the decoder as (0, 2, 4, 6, 1, 3, 5, 7), and stay so: Q's head dims are put into the same order, V's
 // are put right when the output is stored. Tokens, where V runs along them, are put right at once, for P has them in order.
+#include "queries.cuh"
 #include "round.cuh"
 #include "impls/cuda/kernels/attend.cuh"
 #include "impls/cuda/kernels/barrier.cuh"
@@ -397,22 +398,6 @@ __device__ __forceinline__ void consume(Consumer& c, const Places& places, const
 }
 
 // ---- Q
-
-// 16 values of a row, from `from` on.
-__device__ __forceinline__ void load_block(float (&values)[16], const unsigned short* from, bool exists) {
-  unsigned short bits[16] = {};
-  if (exists) {
-    if constexpr (Q_ALIGNMENT >= 16) {
-      reinterpret_cast<uint4*>(bits)[0] = reinterpret_cast<const uint4*>(from)[0];
-      reinterpret_cast<uint4*>(bits)[1] = reinterpret_cast<const uint4*>(from)[1];
-    } else {
-      #pragma unroll
-      for (int i = 0; i < 16; i++) bits[i] = from[i];
-    }
-  }
-  #pragma unroll
-  for (int i = 0; i < 16; i++) values[i] = Q::widen(bits[i]);
-}
 
 // All threads: the tile's rows into shared memory, rounded, head dims in the order of K. Four lanes have a row.
 __device__ __forceinline__ void write_q(const Places& places, const unsigned short* q, i64 head_stride, i64 row_stride,
