@@ -33,6 +33,7 @@ CAPABILITIES: Mapping[str, tuple[str, str]] = {
     "cvt_to_e2m1": ("cvt/f32-to-pair/e2m1x2/rn/satfinite/-", "conversion to E2M1"),
     "cvt_from_e2m1": ("cvt/pair-to-halves/e2m1x2/f16x2/-", "conversion from E2M1"),
     "cp_async": ("cp.async/cg/16/-/-", "cp.async"),
+    "bulk_copy": ("cp.async.bulk/global-to-shared/shared::cluster/-", "bulk copies"),
     "tma": ("cp.async.bulk.tensor/load/2d/tile/shared::cluster/-", "copies through tensor maps (TMA)"),
     "tma_multicast": ("cp.async.bulk.tensor/multicast/2d/tile/shared::cluster/-", "TMA multicast"),
     "max_of_three": ("minmax/f32x3/max/-/-/-", "a maximum of three floats"),
@@ -58,6 +59,8 @@ class Arch:
     registers_per_sm: int = 64 * KIB
     """32-bit registers."""
     registers_per_thread: int = 255
+    rough_fp8_sums: bool = False
+    """Whether mma.sync sums products of E4M3 with 13 fractional bits; others have 25 (by the published models of MMA-Sim)."""
 
     @property
     def is_gpu(self) -> bool:
@@ -103,7 +106,7 @@ ARCHES = {
     for arch in (
         Arch("sm_80", "A100", (8, 0), 163 * KIB, 164 * KIB, 64, 32),
         Arch("sm_86", "A10, A40, RTX 30", (8, 6), 99 * KIB, 100 * KIB, 48, 16),
-        Arch("sm_89", "L4, L40S, RTX 40", (8, 9), 99 * KIB, 100 * KIB, 48, 24),
+        Arch("sm_89", "L4, L40S, RTX 40", (8, 9), 99 * KIB, 100 * KIB, 48, 24, rough_fp8_sums=True),
         Arch("sm_90a", "H100, H200, GH200", (9, 0), 227 * KIB, 228 * KIB, 64, 32),
         Arch("sm_100a", "B200, GB200", (10, 0), 227 * KIB, 228 * KIB, 64, 32),
         Arch("sm_103a", "B300, GB300", (10, 3), 227 * KIB, 228 * KIB, 64, 32),

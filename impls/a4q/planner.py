@@ -11,7 +11,7 @@ from impls.contract import Paged, Problem
 from impls.planning import LARGEST_SCALE, SMS, most_keys
 
 ROWS = 8
-"""Packed query rows of a program of decode.cu: the columns of mma.sync, or of two of them."""
+"""Packed query rows of a row tile of decode.cu: the columns of mma.sync."""
 ROWS_OF_A_GROUP = 64
 """Packed query rows of a warp group of many_rows.cu: the rows of wgmma."""
 MOST_DIMS_OF_A_WARP = 256
@@ -20,7 +20,6 @@ STAGED_BYTES = 227 * KIB
 """Of shared memory that a block may ask for, where steps are staged there."""
 LONG = 65536
 """Keys from which on fewer, larger blocks are faster: there is less to merge."""
-MIN_STEPS_OF_A_TEAM = 1
 MIN_STEPS_OF_MANY_ROWS = 4
 """Of a split: the first waits for keys, and the last for nothing but its product."""
 
@@ -118,7 +117,7 @@ class Schedule:
     keys_of_a_team: int
     """Keys that one float32 sum runs over, at most."""
     shared_bytes: int
-    """Dynamic: for the teams' results, or for queries and decoded tiles."""
+    """Dynamic: for stages and the teams' results, or for queries and decoded tiles."""
     workspace_bytes: int
     """Partial results, float32: out and lse of every split."""
 
@@ -174,7 +173,7 @@ def _is_staged(problem: Problem, arch: Arch) -> bool:
     p = problem
     aligned = p.kv_len * p.head_dim % 256 == 0 and p.kv_len * p.v_head_dim % 256 == 0
     in_runs = aligned and p.v_block_axis == -1 and p.window is None and not isinstance(p.layout, Paged)
-    return in_runs and arch.executes("tma") and arch.shared_per_block >= STAGED_BYTES
+    return in_runs and arch.executes("bulk_copy") and arch.shared_per_block >= STAGED_BYTES
 
 
 def _narrowest(tiles: Mapping[int, AnyTile], problem: Problem) -> AnyTile:
@@ -195,7 +194,7 @@ def schedule(
         tiles_bytes = 2 * (rows * p.head_dim + tile.stages * keys * (p.head_dim + p.v_head_dim))
         shared_bytes = 1024 + tiles_bytes + 4 * rows + 4 * 8 * tile.stages  # aligned; factors of rows; barriers
     else:
-        rows, keys, teams, least = ROWS * tile.row_tiles, 16 * tile.key_tiles, tile.warps // parts, MIN_STEPS_OF_A_TEAM
+        rows, keys, teams, least = ROWS * tile.row_tiles, 16 * tile.key_tiles, tile.warps // parts, 1
         threads = 32 * tile.warps
         results_bytes = 4 * teams * rows * (p.v_head_dim // 8 * 9 + 4)
         shared_bytes = max(results_bytes, teams * tile.stages * keys * (p.head_dim + p.v_head_dim) * 9 // 16)

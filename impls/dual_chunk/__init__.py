@@ -17,8 +17,8 @@ from impls.triton import availability
 MERGED_KEYS = 4
 """Keys that lengthen a chain as much as a merge into what is there: 6 to 7 units of rounding (two weights' arguments, exp2, a
 product, a sum) against 1.75 a key."""
-FEW_ROWS = 8
-"""Packed query rows, q_len * group, of a tile of a4q's decode kernel."""
+FEW_ROWS = 16
+"""Packed query rows, q_len * group, for which a4q's decode kernel decodes once."""
 
 
 class DualChunkAttention(Implementation):
@@ -110,11 +110,11 @@ def _problems(problem: Problem, chunks: ChunkPlan) -> Iterator[Problem]:
 
 
 class DualChunk(Implementation):
-    """One of two by the number of query rows. On an H200 `a4q-q16` read 131072 tokens in 60 us for 4 rows, where `triton` took
-    78; for 16 rows `a4q` took 118, `triton` 99. For more rows `a4q` is the faster on sm_90a again, 123 against 141 us for 64,
-    but rounds each chunk's result to the queries' dtype before it is merged, where `triton` leaves float32, and long queries
-    have many chunks. It is `a4q-q16` that stands here: what a name rounds may depend on the problem, not on the machine, and
-    where CUDA cannot run `triton` takes its place, which rounds no queries either."""
+    """One of two by the number of query rows. For few, `a4q` reads 131072 tokens of head dim 128 on an H200 in two thirds of
+    `triton`'s time (`results/NOTES.md`). For more rows `a4q` is the faster on sm_90a too, but rounds each chunk's result to the
+    queries' dtype before it is merged, where `triton` leaves float32, and long queries have many chunks. It is `a4q-q16` that
+    stands here: what a name rounds may depend on the problem, not on the machine, and where CUDA cannot run `triton` takes its
+    place, which rounds no queries either."""
 
     name = "dual-chunk"
     summary = f"dual-chunk:a4q-q16 for up to {FEW_ROWS} query rows where it can, else dual-chunk:triton"

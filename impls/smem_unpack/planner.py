@@ -11,8 +11,6 @@ from impls.peers.refusals import NO_GPU
 from impls.planning import LARGEST_SCALE, SMS, most_keys
 
 NAME = "smem-unpack"
-ROUGH_SUMS = "sm_89"
-"""Sums products of E4M3 with 13 fractional bits, by the published models (MMA-Sim); others do with 25."""
 KEYS = 128
 """Of a tile, whose K and V are unpacked whole: 8 warps share its scores, and each multiplies all of its numerators."""
 WARPS = 8
@@ -61,7 +59,7 @@ def why_not(problem: Problem, arch: Arch) -> str | None:
         return NO_GPU
     if not arch.accepts("fp8_mma_sync"):
         return arch.why_lacks("fp8_mma_sync")
-    if arch.name == ROUGH_SUMS:
+    if arch.rough_fp8_sums:
         return f"{arch.name} sums products of E4M3 with 13 fractional bits, for which {NAME}'s error bound has no term."
     if p.softmax_scale > LARGEST_SCALE:
         return f"{NAME} takes softmax scales up to {LARGEST_SCALE:g}, not {p.softmax_scale:g}."

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from impls.contract import DTYPES, Inputs, Output, Paged
+from impls.contract import DTYPES, Dense, Inputs, Output, Paged
 from impls.host import arch_of
 from impls.nvfp4 import NVFP4Tensor, quantize, round_rows
 from impls.registry import implementation
@@ -81,8 +81,9 @@ def q_is_rounded_as_quantize_rounds_it(device: torch.device) -> None:
 
 def a_runner_reads_contents_when_it_runs(device: torch.device) -> None:
     """Queries, lengths, pages and the cache all change under a captured graph, whose replay allocates nothing."""
-    for chosen, q_len in itertools.product(map(implementation, IMPLS), (1, 12)):
-        case = Case("pages", PAGES | {"q_len": q_len}, lens=(0, 1500, 37, 640, 1499))
+    for chosen, q_len, dense in itertools.product(map(implementation, IMPLS), (1, 2, 12), (False, True)):
+        shape = PAGES | {"q_len": q_len} | ({"layout": Dense(), "kv_len": 1500} if dense else {})
+        case = Case("pages", shape, lens=(0, 1500, 37, 640, 1499))
         inputs = make_inputs(case, device)
         runner = bind(chosen, case, inputs, device)
         before = torch.cuda.memory_allocated(device)
@@ -98,14 +99,15 @@ def a_runner_reads_contents_when_it_runs(device: torch.device) -> None:
 
 def lengths_are_clamped_to_the_cache(device: torch.device) -> None:
     """A length that a scheduler got wrong must not lead outside the cache: it counts as the nearest possible one."""
-    case = Case("clamp", {"batch": 2, "kv_len": 90}, lens=(90, 0))
-    inputs = make_inputs(case, device)
-    runner = bind(implementation("a4q"), case, inputs, device)
-    assert inputs.kv_lens is not None
-    inputs.kv_lens.copy_(torch.tensor([2**30, -7]))
-    runner()
-    inputs.kv_lens.copy_(torch.tensor([90, 0]))
-    _check("a4q", case, inputs, runner.output)
+    for kv_len, dim in ((90, 64), (1500, 128)):  # straight to registers, and staged
+        case = Case("clamp", {"batch": 2, "kv_len": kv_len, "head_dim": dim, "v_head_dim": dim}, lens=(kv_len, 0))
+        inputs = make_inputs(case, device)
+        runner = bind(implementation("a4q"), case, inputs, device)
+        assert inputs.kv_lens is not None
+        inputs.kv_lens.copy_(torch.tensor([2**30, -7]))
+        runner()
+        inputs.kv_lens.copy_(torch.tensor([kv_len, 0]))
+        _check("a4q", case, inputs, runner.output)
 
 
 def what_a_window_hides_is_not_read(device: torch.device) -> None:

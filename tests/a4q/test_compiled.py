@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from impls.a4q.attention import A4QPlan, AttendPlan
+from impls.a4q.planner import Tile, scattered
 from impls.arch import find
 from impls.contract import Cache, Paged, Problem
 from impls.cuda.compiler import CompileError
@@ -54,7 +55,8 @@ def check(impl: str, arch: str, problem: Problem) -> None:
         assert f".target {arch}" in kernel.ptx
     shared = attend.facts.shared_bytes + s.shared_bytes
     assert shared <= target.shared_per_block
-    held = resident_warps(target, threads=s.threads, registers=attend.facts.registers, shared_bytes=0)
+    staged = isinstance(s.tile, Tile) and s.tile.stages  # else an SM may hold fewer blocks, for want of shared memory
+    held = resident_warps(target, threads=s.threads, registers=attend.facts.registers, shared_bytes=shared if staged else 0)
     assert held >= s.tile.blocks_per_sm * s.threads // 32
 
 
@@ -74,6 +76,25 @@ def test_nothing_spills_whatever_the_options(arch: str, dim: int) -> None:
     shape = replace(DECODE, head_dim=dim, v_head_dim=dim)
     for number, (impl, axis) in enumerate(itertools.product(("a4q", "a4q-q16"), (-1, -2))):
         check(impl, arch, replace(shape, v_block_axis=axis, **OPTIONS[(number + dim // 128) % 4]))
+
+
+@needs_nvrtc
+@pytest.mark.slow
+@pytest.mark.parametrize("impl", ["a4q", "a4q-q16"])
+@pytest.mark.parametrize(
+    ("dim", "v_dim"),
+    [(64, 64), (128, 128), (192, 192), (256, 256), (384, 384), (512, 512), (192, 128), (64, 256), (256, 128), (128, 512)],
+)
+def test_no_staged_kernel_spills_nor_what_stands_for_it(impl: str, dim: int, v_dim: int) -> None:
+    """Short and long contexts, one and two tiles of rows, and caches that bulk copies cannot take."""
+    shape = replace(DECODE, head_dim=dim, v_head_dim=v_dim)
+    for p in (replace(shape, kv_len=8192), shape, replace(shape, q_heads=128, ragged=True)):
+        check(impl, "sm_90a", p)
+        plan = A4QPlan(p, find("sm_90a"), rounds_q=impl == "a4q")
+        assert isinstance(plan.schedule.tile, Tile) and plan.schedule.tile.stages
+        plan.schedule = scattered(p, plan.arch, plan.schedule)
+        gaps = dict.fromkeys(("k_codes_token", "k_scales_token", "v_codes_line", "v_scales_line"), 0)
+        assert plan._attend(plan.alignment, gaps).facts.local_bytes == 0
 
 
 @needs_nvrtc
@@ -115,6 +136,37 @@ def test_a_call_is_one_kernel_or_two_and_its_arguments_are_the_kernels() -> None
     assert combine.args[0] is decode.args[7] and combine.args[1] is decode.args[8]
     assert combine.args[2] is runner.output.out and combine.args[3] is runner.output.lse
     assert combine.overlaps and not decode.overlaps
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("cache", "staged"),
+    [
+        ("packed", True),
+        ("sliced", True),  # heads of a longer cache
+        ("odd heads", False),  # a head's scales begin at a multiple of 8 bytes
+        ("gaps", False),
+        ("shifted", False),
+    ],
+)
+def test_only_caches_that_bulk_copies_can_take_are_staged(cache: str, staged: bool) -> None:
+    room = {"sliced": 6000, "odd heads": 4097}.get(cache, 4096)
+    line = 2 if cache == "gaps" else 1
+
+    def empty(width: int, dtype: torch.dtype) -> torch.Tensor:
+        whole = torch.empty(1 + 8 * room * line * width, dtype=dtype, device="meta")[int(cache == "shifted") :]
+        strides = (8 * room * line * width, room * line * width, line * width, 1)
+        return whole.as_strided((1, 8, 4096, width), strides, storage_offset=whole.storage_offset())
+
+    p = replace(DECODE, kv_len=4096)
+    k4, v4 = (
+        NVFP4Tensor(empty(64, torch.uint8), empty(8, torch.float8_e4m3fn), torch.empty((), device="meta")) for _ in range(2)
+    )
+    plan = A4QPlan(p, find("sm_90a"), rounds_q=True)
+    launch = plan.bind(torch.empty(1, 32, 1, 128, dtype=torch.bfloat16, device="meta"), Cache(k4, v4)).launches[0]
+    planned = plan.schedule if staged else scattered(p, plan.arch, plan.schedule)
+    assert (launch.shared_bytes, launch.block[0]) == (planned.shared_bytes, planned.threads)
+    assert plan.schedule.threads != scattered(p, plan.arch, plan.schedule).threads
 
 
 @needs_nvrtc

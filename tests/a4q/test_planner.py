@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from impls.a4q.planner import (
-    MIN_STEPS_OF_A_TEAM,
+    MIN_STEPS_OF_MANY_ROWS,
     Schedule,
     SharedTile,
     Tile,
@@ -65,8 +65,8 @@ def test_splits_fill_the_machine_at_most_once_and_none_is_idle(p: Problem, arch:
     assert s.splits == 1 or s.splits * s.programs <= s.tile.blocks_per_sm * SMS
     if s.splits > 1 and p.window is None:
         assert (s.splits - 1) * s.teams * s.keys_of_a_team < p.kv_len
-        keys = s.tile.keys if isinstance(s.tile, SharedTile) else 16 * s.tile.key_tiles
-        assert s.keys_of_a_team >= MIN_STEPS_OF_A_TEAM * keys
+        if isinstance(s.tile, SharedTile):
+            assert s.splits <= p.kv_len / s.tile.keys / MIN_STEPS_OF_MANY_ROWS + 1
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,9 @@ def test_the_plain_name_stands_for_the_fastest_and_is_not_run_twice():
 @pytest.mark.parametrize(
     ("changes", "arch", "inner", "why"),
     [
-        pytest.param({"q_len": 1, "q_heads": 8}, "sm_90a", "a4q-q16", "8 query rows are at most 8", marks=needs_nvrtc),
-        ({"q_len": 1, "q_heads": 9}, "sm_90a", "triton", "9 query rows are more than 8"),
-        ({"q_len": 16}, "sm_90a", "triton", "32 query rows are more than 8"),
+        pytest.param({"q_len": 1, "q_heads": 16}, "sm_90a", "a4q-q16", "16 query rows are at most 16", marks=needs_nvrtc),
+        ({"q_len": 1, "q_heads": 17}, "sm_90a", "triton", "17 query rows are more than 16"),
+        ({"q_len": 16}, "sm_90a", "triton", "32 query rows are more than 16"),
         ({"q_len": 1, "head_dim": 80}, "sm_90a", "triton", "a4q-q16 takes head dims that are multiples of 64"),
         ({"q_len": 1, "dtype": "float16"}, "sm_90a", "triton", "a4q-q16 writes partial results in float16"),
         ({"q_len": 1}, "cpu", "triton", ""),
@@ -55,7 +55,7 @@ def test_a_plan_says_who_was_chosen_and_why():
         one = implementation("dual-chunk")
         one.any_rows = DualChunkAttention("dual-chunk", TorchReference())
         said = one.plan(replace(PROBLEM, q_len=16), CPU).describe()
-    assert (said["inner"], said["chosen_because"]) == ("torch-reference-bf16", "32 query rows are more than 8")
+    assert (said["inner"], said["chosen_because"]) == ("torch-reference-bf16", "32 query rows are more than 16")
 
 
 def test_what_the_fastest_rounds_holds_for_any_that_may_be_chosen():

@@ -20,6 +20,7 @@ from impls.isa.toolchain import PINNED_RELEASE
         ("wgmma", {"sm_90a"}),
         ("fp8_mma_sync", {"sm_89", "sm_120a", "sm_121a"}),
         ("cvt_to_e2m1", {"sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a"}),
+        ("bulk_copy", {"sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a"}),
         ("tma", {"sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a"}),
         ("tma_multicast", {"sm_90a", "sm_100a", "sm_103a", "sm_110a"}),
         ("max_of_three", {"sm_100a", "sm_103a", "sm_110a"}),
