@@ -56,7 +56,7 @@ AnySchedule = TypeVar("AnySchedule", bound=AttendSchedule)
 
 
 class AttendPlan(Plan, Generic[AnySchedule]):
-    """Compiles for tensors with packed lines; `bind` compiles again for others. All kernels are launched alike."""
+    """Compiles for packed tensors; `bind` compiles again for others. All kernels are launched alike."""
 
     def __init__(self, problem: Problem, arch: Arch, schedule: AnySchedule, *, rounds_q: bool) -> None:
         self.problem = problem
@@ -71,7 +71,7 @@ class AttendPlan(Plan, Generic[AnySchedule]):
         return self.schedule.workspace_bytes
 
     def kernels(self) -> list[Kernel]:
-        """What a call launches, in order, for tensors with packed lines."""
+        """What a call launches, in order, for packed tensors."""
         attend = self._attend(self.alignment, _packed_lines(self.problem))
         return [attend, combine_kernel(self.problem, self.arch, self.schedule)] if self.schedule.splits > 1 else [attend]
 

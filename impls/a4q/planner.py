@@ -18,6 +18,8 @@ MOST_DIMS_OF_A_WARP = 256
 MAX_HEAD_DIM = 512
 STAGED_BYTES = 227 * KIB
 """Of shared memory that a block may ask for, where steps are staged there."""
+LONGEST_STEP = 64
+"""Keys of a step of the staged tiles, at most."""
 LONG = 65536
 """Keys from which on fewer, larger blocks are faster: there is less to merge."""
 MIN_STEPS_OF_MANY_ROWS = 4
@@ -167,13 +169,17 @@ def tile_of_a_warp(problem: Problem, arch: Arch, *, rounds_q: bool) -> Tile:
     return _narrowest(_DENSE if rounds_q else _16_BIT_Q, p)
 
 
-def _is_staged(problem: Problem, arch: Arch) -> bool:
-    """Whether whole steps of a packed cache are runs of bytes in global memory that bulk copies take, from 16 to 16 bytes, and
-    shared memory has room for them."""
+def comes_in_runs(problem: Problem) -> bool:
+    """Whether there are whole steps, and they are runs of bytes in global memory that bulk copies take, from 16 to 16 bytes, if
+    the cache is packed."""
     p = problem
     aligned = p.kv_len * p.head_dim % 256 == 0 and p.kv_len * p.v_head_dim % 256 == 0
-    in_runs = aligned and p.v_block_axis == -1 and p.window is None and not isinstance(p.layout, Paged)
-    return in_runs and arch.executes("bulk_copy") and arch.shared_per_block >= STAGED_BYTES
+    plain = p.v_block_axis == -1 and p.window is None and not isinstance(p.layout, Paged)
+    return plain and aligned and p.kv_len >= LONGEST_STEP
+
+
+def _is_staged(problem: Problem, arch: Arch) -> bool:
+    return comes_in_runs(problem) and arch.executes("bulk_copy") and arch.shared_per_block >= STAGED_BYTES
 
 
 def _narrowest(tiles: Mapping[int, AnyTile], problem: Problem) -> AnyTile:
@@ -182,9 +188,9 @@ def _narrowest(tiles: Mapping[int, AnyTile], problem: Problem) -> AnyTile:
 
 
 def schedule(
-    problem: Problem, arch: Arch, tile: Tile | SharedTile | None = None, *, rounds_q: bool, splits: int | None = None
+    problem: Problem, arch: Arch, tile: Tile | SharedTile | None = None, *, rounds_q: bool, most_splits: int = 65535
 ) -> Schedule:
-    """The schedule of `problem`, for the tile that `tile_for` chooses where none is given; with `splits` at most, if given."""
+    """The schedule of `problem`, for the tile that `tile_for` chooses where none is given."""
     p = problem
     tile = tile or tile_for(p, arch, rounds_q=rounds_q)
     parts = 2 if max(p.head_dim, p.v_head_dim) > MOST_DIMS_OF_A_WARP else 1
@@ -200,7 +206,7 @@ def schedule(
         shared_bytes = max(results_bytes, teams * tile.stages * keys * (p.head_dim + p.v_head_dim) * 9 // 16)
     programs = p.batch * p.kv_heads * -(-p.q_len * p.group // rows)
     steps = max(-(-most_keys(p, rows, keys) // keys), 1)
-    splits = splits or max(1, min(tile.blocks_per_sm * SMS // programs, steps // (least * teams)))
+    splits = max(1, min(tile.blocks_per_sm * SMS // programs, steps // (least * teams), most_splits))
     steps_of_a_team = -(-steps // (splits * teams))
     splits = -(-steps // (steps_of_a_team * teams))  # rounding up has left the last ones empty
     results = p.batch * p.q_heads * p.q_len
@@ -219,7 +225,9 @@ def schedule(
 
 def scattered(problem: Problem, arch: Arch, staged: Schedule) -> Schedule:
     """In place of `staged`, for a cache that is not packed as it expects; with no more partial results."""
-    return schedule(problem, arch, _narrowest(_SCATTERED, problem), rounds_q=False, splits=staged.splits)
+    many = problem.q_len * problem.group > ROWS and arch.executes("wgmma")
+    tile = shared_tile(problem) if many else _narrowest(_SCATTERED, problem)
+    return schedule(problem, arch, tile, rounds_q=False, most_splits=staged.splits)
 
 
 def longest_chain(problem: Problem, *, rounds_q: bool) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from impls.a4q.planner import comes_in_runs
 from impls.arch import ARCHES, CPU, Arch
 from impls.contract import EXACT, Implementation, Plan, Problem, Rounding, Rounds, Unsupported
 from impls.dual_chunk.planner import ChunkPlan, chunk_plan
@@ -17,8 +18,8 @@ from impls.triton import availability
 MERGED_KEYS = 4
 """Keys that lengthen a chain as much as a merge into what is there: 6 to 7 units of rounding (two weights' arguments, exp2, a
 product, a sum) against 1.75 a key."""
-FEW_ROWS = 16
-"""Packed query rows, q_len * group, for which a4q's decode kernel decodes once."""
+FEW_ROWS, FEW_STAGED_ROWS = 8, 16
+"""Packed query rows, q_len * group, for which a4q's decode kernel decodes once: of any cache, and of one that it stages."""
 
 
 class DualChunkAttention(Implementation):
@@ -109,6 +110,10 @@ def _problems(problem: Problem, chunks: ChunkPlan) -> Iterator[Problem]:
             yield tile.problem(problem, one)
 
 
+def _few_rows(problem: Problem) -> int:
+    return FEW_STAGED_ROWS if comes_in_runs(problem) else FEW_ROWS
+
+
 class DualChunk(Implementation):
     """One of two by the number of query rows. For few, `a4q` reads 131072 tokens of head dim 128 on an H200 in two thirds of
     `triton`'s time (`results/NOTES.md`). For more rows `a4q` is the faster on sm_90a too, but rounds each chunk's result to the
@@ -117,7 +122,7 @@ class DualChunk(Implementation):
     place, which rounds no queries either."""
 
     name = "dual-chunk"
-    summary = f"dual-chunk:a4q-q16 for up to {FEW_ROWS} query rows where it can, else dual-chunk:triton"
+    summary = f"dual-chunk:a4q-q16 for up to {FEW_ROWS} or {FEW_STAGED_ROWS} query rows where it can, else dual-chunk:triton"
     lists_launches = True
 
     def __init__(self) -> None:
@@ -132,12 +137,12 @@ class DualChunk(Implementation):
 
     def chosen(self, problem: Problem, arch: Arch) -> tuple[DualChunkAttention, str]:
         """(what computes `problem` on `arch`, why)."""
-        rows = problem.q_len * problem.group
-        if rows > FEW_ROWS:
-            return self.any_rows, f"{rows} query rows are more than {FEW_ROWS}"
+        rows, few = problem.q_len * problem.group, _few_rows(problem)
+        if rows > few:
+            return self.any_rows, f"{rows} query rows are more than {few}"
         if reason := self.few_rows.why_not(problem, arch):
             return self.any_rows, reason
-        return self.few_rows, f"{rows} query rows are at most {FEW_ROWS}"
+        return self.few_rows, f"{rows} query rows are at most {few}"
 
     def why_not(self, problem: Problem, arch: Arch) -> str | None:
         return self.chosen(problem, arch)[0].why_not(problem, arch)
@@ -159,7 +164,7 @@ class DualChunk(Implementation):
 
     def _candidates(self, problem: Problem) -> list[DualChunkAttention]:
         """What `chosen` may give, whatever the architecture."""
-        few = problem.q_len * problem.group <= FEW_ROWS and not self.few_rows.overflows(problem)
+        few = problem.q_len * problem.group <= _few_rows(problem) and not self.few_rows.overflows(problem)
         return [self.few_rows, self.any_rows] if few else [self.any_rows]
 
 

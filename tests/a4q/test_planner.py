@@ -138,7 +138,8 @@ def test_a_scattered_cache_takes_no_more_memory_than_was_planned(head_dim: int, 
     made = schedule(p, HOPPER, rounds_q=True)
     assert isinstance(made.tile, Tile) and made.tile.stages
     loose = scattered(p, HOPPER, made)
-    assert isinstance(loose.tile, Tile) and not loose.tile.stages
+    assert loose.rows == (8 if group == 4 else 64)  # many_rows.cu decodes once
+    assert not (isinstance(loose.tile, Tile) and loose.tile.stages)
     assert loose.workspace_bytes <= made.workspace_bytes
     assert loose.splits * loose.teams * loose.keys_of_a_team >= p.kv_len
 
@@ -150,6 +151,8 @@ def test_a_scattered_cache_takes_no_more_memory_than_was_planned(head_dim: int, 
         {"window": 4096},
         {"v_block_axis": -2},
         {"kv_len": 131073},
+        {"kv_len": 0},
+        {"kv_len": 32},
     ],
 )
 def test_only_runs_of_bytes_are_staged(fields: dict[str, Any]) -> None:

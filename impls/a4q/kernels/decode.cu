@@ -277,8 +277,8 @@ __device__ __forceinline__ int dim_of(int i, int c, int g) {
 //   not V_ALONG_TOKENS    dim = (8 chunk + g) * 2 * V_VECTOR + j   is at   (2 * V_VECTOR * chunk + j) * 9 + g
 //   else                  as they are
 //
-// A warp writes one j of all g for 4 pairs of rows at once: with rows 4 words (mod 16) apart, each to a bank of its own. It
-// reads neighbouring dims of a row: j by j, 9 words apart.
+// A warp writes one j of all g for 4 pairs of rows at once: with rows 4 or 12 words (mod 16) apart, each to a bank of its own.
+// It reads neighbouring dims of a row: j by j, 9 words apart.
 constexpr int ROW_PLACES = V_HEAD_DIM / 8 * 9 + 4;
 
 __device__ __forceinline__ int place_of(int dim) {

@@ -45,7 +45,10 @@ __device__ __forceinline__ void release(const Ring& ring, const Cache& cache, in
   __syncwarp();
   if (lane > 0) return;
   __threadfence_block();
-  if (atomicInc(ring.done + ring.stage, WARPS - 1) == WARPS - 1) fill(ring, ring.stage, cache, next, stop, part);
+  if (atomicInc(ring.done + ring.stage, WARPS - 1) == WARPS - 1) {
+    __threadfence_block();
+    fill(ring, ring.stage, cache, next, stop, part);
+  }
 }
 
 // BYTES bytes of shared memory, a multiple of 4 or fewer, in words.

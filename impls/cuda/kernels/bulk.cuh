@@ -7,7 +7,7 @@ namespace bulk {
 using fp4::u32;
 using u8 = unsigned char;
 
-// The one arrival of a phase of `barrier`, which completes when as many bytes have come.
+// The arrival of a phase of `barrier`, of which there is one (init): it completes when as many bytes have come.
 __device__ __forceinline__ void expect(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
