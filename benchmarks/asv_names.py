@@ -1,6 +1,6 @@
 """What asv calls our series, and what their values are: the same in asv's own runs and in the files made from journals.
 
-    decode-b8/triton/d128/kv1024, series latency   ->   decode.TritonB8.track_latency(128, 1024)
+    decode-b8/triton/d128/kv8192, series latency   ->   decode.TritonB8.track_latency(128, 8192)
 
 The module is the workload's family, the class the implementation and the rest of the workload's name. Only series of which
 less is better are handed to asv, because it has no notion of direction.

@@ -44,7 +44,7 @@ def test_quick_takes_the_shapes_that_decide_on_a_gpu():
 
 def test_problems_are_those_of_their_names():
     found = workloads()
-    assert found["decode-b32"].problem(128, 1024).batch == 32
+    assert found["decode-b32"].problem(128, 8192).batch == 32
     assert found["extend-q512"].problem(128, 4096).q_len == 512
     prefill = found["prefill"].problem(64, 4096)
     assert (prefill.q_len, prefill.kv_len, prefill.head_dim, prefill.v_head_dim, prefill.causal) == (4096, 4096, 64, 64, True)

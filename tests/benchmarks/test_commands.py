@@ -49,7 +49,7 @@ BAD_INPUT = {
     "implementation twice": (["run", "--impl", "triton,triton"], "--impl names 'triton' twice."),
     "empty implementation": (["run", "--impl", "triton,"], "--impl takes names with commas between them, not 'triton,'."),
     "file that is not there": (["run", "--impl", "none.py:Kernel"], "there is no file none.py"),
-    "class that is not there": (["run", "--impl", f"{HOSTILE}:Kernel"], "has no attribute 'Kernel'"),
+    "class that is not there": (["run", "--impl", f"{HOSTILE}:Kernel"], "there is no Kernel in it"),
     "name that is no part of an id": (["run", "--impl", f"{HOSTILE}:Named"], "it calls itself 'a b/c', and a name is a letter"),
     "name that asv cannot tell": (
         ["run", "--impl", f"{HOSTILE}:Punctuated"],
@@ -142,8 +142,6 @@ def test_a_timed_run_beside_a_gpu_begins_with_its_ceilings(tmp_path, monkeypatch
     assert {cell.how for cell in journal.cells} == {"gpu"}
     assert {cell.id.split("/")[0]: cell.status for cell in journal.cells} == {
         "decode": "ok",
-        "decode-b8": "ok",
-        "decode-b32": "ok",
         "host": "skipped",
     }
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import preparing, sweep
+from benchmarks import preparing, sweep, together
 from benchmarks.cells import CellSpec, specs, workloads
 from benchmarks.journal import JournalWriter, read_journal
 from benchmarks.records import COMPILED, SUITES, Cell
 from benchmarks.sweep import SAG, TIMEOUT, Bench, Place, predicted_seconds, units, within
 from benchmarks.together import PROGRESS_SECONDS, Together, samples_of
-from benchmarks.work import flops, predicted_call
+from benchmarks.work import flops
 from impls.registry import why_not
 from impls.worker import Reply, Worker
 from tests.benchmarks.fake_latency import SAMPLES, SECONDS
@@ -125,7 +125,7 @@ def test_plans_are_prepared_before_anything_is_timed_and_may_fail(tmp_path, log)
 
 
 def test_only_whole_shapes_that_fit_the_budget_are_prepared(tmp_path, log):
-    wanted = specs({"one": "one", "two": "two"}, pattern="prefill/*/d512/*")
+    wanted = specs({"one": "one", "two": "two"}, pattern="prefill/*/d128/*,prefill-long/*")
     shapes = units(wanted, GPU)
     assert [shape[0].values[1] for shape in shapes] == [8192, 131072, 32768, 1024]
     fitting = [shape for shape in shapes if shape[0].values[1] < 131072]
@@ -193,8 +193,9 @@ def test_long_calls_have_longer_limits(tmp_path, log, monkeypatch):
     monkeypatch.setattr(Worker, "call", noting)
     swept(tmp_path / "short", "one")
     assert (limits["open"], limits["add"], limits["sample"]) == (TIMEOUT, TIMEOUT, PROGRESS_SECONDS)
-    swept(tmp_path / "long", "one", "prefill/*/d512/kv131072")
-    longest = predicted_call(workloads()["prefill"].problem(512, 131072))
+    longest = 8.0
+    monkeypatch.setattr(together, "predicted_call", lambda problem: longest)
+    swept(tmp_path / "long", "one")
     assert limits["open"] == TIMEOUT
     assert limits["add"] > max(TIMEOUT, 20 * longest)
     assert limits["sample"] > PROGRESS_SECONDS
@@ -254,9 +255,9 @@ def test_predictions_come_from_the_problem():
         return predicted_seconds(spec, GPU)
 
     assert predicted("decode/128/1024") == pytest.approx(0.5, abs=0.01)
-    longest = workloads()["prefill"].problem(128, 131072)
+    longest = workloads()["prefill-long"].problem(128, 131072)
     calls = 8 + 5 + 3 * 2  # while it is added; latency; eager, host and total, one sample and a warm-up each
-    assert predicted("prefill/128/131072") == pytest.approx(0.5 + calls * flops(longest) / 100e12, rel=0.01)
+    assert predicted("prefill-long/128/131072") == pytest.approx(0.5 + calls * flops(longest) / 100e12, rel=0.01)
     assert predicted("decode-b32/128/32768") > predicted("decode/128/32768")
 
 

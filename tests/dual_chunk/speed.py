@@ -1,7 +1,7 @@
 """`dual-chunk:triton` against `triton` in one pass, prefill, causal, 16 heads: python -m tests.dual_chunk.on_gpu speed.
 
 Both are called in turns. Times are medians of GPU time between events, of calls whose work is seconds long: nothing is flushed.
-`nvfp4bench run --cell 'prefill/*/kv131072'` measures the same as a cell. Exit status 1 where chunks are more than 5 % slower.
+`nvfp4bench run --cell 'prefill-long/*'` measures the same as a cell. Exit status 1 where chunks are more than 5 % slower.
 """
 
 from __future__ import annotations
