@@ -129,7 +129,7 @@ def test_only_whole_shapes_that_fit_the_budget_are_prepared(tmp_path, log):
     shapes = units(wanted, GPU)
     assert [shape[0].values[1] for shape in shapes] == [8192, 131072, 32768, 1024]
     fitting = [shape for shape in shapes if shape[0].values[1] < 131072]
-    budget = sum(predicted_seconds(spec, GPU) for shape in fitting for spec in shape) + 30.0
+    budget = sum(predicted_seconds(spec, GPU) for shape in fitting for spec in shape) + 20.0
     assert within(budget, wanted, GPU) == [spec for shape in fitting for spec in shape]
     with JournalWriter(tmp_path, run(), resume=False) as journal:
         assert sweep.sweep(wanted, GPU, journal, budget=budget) == shapes[1]
