@@ -2,120 +2,50 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from copy import copy
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
-
-import torch
+from typing import Protocol, TypeVar
 
 from impls.a4q.planner import Schedule, SharedTile, Tile, scattered, schedule
 from impls.arch import Arch
-from impls.contract import Cache, Inputs, Launch, Output, Plan, Problem, Runner
-from impls.cuda.attention import (
-    ATTEND_ARGUMENTS,
-    arguments,
-    combine_kernel,
-    combine_launch,
-    partial_results,
-    problem_defines,
-)
+from impls.contract import Inputs, Launch, Output, Problem
+from impls.cuda.attention import problem_defines
 from impls.cuda.compiler import FORMATS, Kernel, compile_kernel
-from impls.cuda.runner import CompiledRunner
-from impls.host import require_arch
+from impls.cuda.plan import AttendPlan, AttendSchedule, packed_lines
 from impls.planning import VECTOR_BYTES
-from impls.triton.arguments import Alignment, Split, attend_values, outer_strides
-from impls.validation import bind_inputs
+from impls.triton.arguments import Alignment, outer_strides
 
 KERNELS = Path(__file__).with_name("kernels")
 
 
-class AttendSchedule(Split, Protocol):
-    """What launching needs of a schedule."""
+class Tiled(AttendSchedule, Protocol):
+    """A schedule whose tile says how many blocks an SM is to hold."""
 
     @property
-    def tile(self) -> AttendTile: ...
-    @property
-    def threads(self) -> int: ...
-    @property
-    def programs(self) -> int: ...
-    @property
-    def shared_bytes(self) -> int: ...
-    @property
-    def workspace_bytes(self) -> int: ...
+    def tile(self) -> AnyTile: ...
 
 
-class AttendTile(Protocol):
+class AnyTile(Protocol):
     @property
     def blocks_per_sm(self) -> int: ...
 
 
-AnySchedule = TypeVar("AnySchedule", bound=AttendSchedule)
+AnyTiled = TypeVar("AnyTiled", bound=Tiled)
 
 
-class AttendPlan(Plan, Generic[AnySchedule]):
-    """Compiles for packed tensors; `bind` compiles again for others. All kernels are launched alike."""
+class TiledPlan(AttendPlan[AnyTiled]):
+    """What the kernels of `a4q` are told alike."""
 
-    def __init__(self, problem: Problem, arch: Arch, schedule: AnySchedule, *, rounds_q: bool) -> None:
-        self.problem = problem
-        self.arch = arch
+    def __init__(self, problem: Problem, arch: Arch, schedule: AnyTiled, *, rounds_q: bool) -> None:
         self.rounds_q = rounds_q
-        self.schedule = schedule
-        self.alignment = Alignment.expected(problem)
-        self.kernels()
-
-    @property
-    def workspace_bytes(self) -> int:
-        return self.schedule.workspace_bytes
-
-    def kernels(self) -> list[Kernel]:
-        """What a call launches, in order, for packed tensors."""
-        attend = self._attend(self.alignment, _packed_lines(self.problem))
-        return [attend, combine_kernel(self.problem, self.arch, self.schedule)] if self.schedule.splits > 1 else [attend]
-
-    def bind(
-        self,
-        q: torch.Tensor,
-        cache: Cache,
-        *,
-        out: torch.Tensor | None = None,
-        lse: torch.Tensor | None = None,
-        kv_lens: torch.Tensor | None = None,
-        block_table: torch.Tensor | None = None,
-    ) -> Runner:
-        inputs = Inputs(q, cache.k4, cache.v4, kv_lens, block_table)
-        output = bind_inputs(self.problem, inputs, out, lse)
-        require_arch(q.device, self.arch)
-        return CompiledRunner(output, self._launches(inputs, output), self.arch)
-
-    def _launches(self, inputs: Inputs, output: Output) -> list[Launch]:
-        p, s = self.problem, self.schedule
-        result = partial_results(p, s, inputs.q.device) if s.splits > 1 else output
-        values = attend_values(p, s, inputs, result)
-        lines = {name: int(values[f"{name}_stride"]) for name in _packed_lines(p)}  # type: ignore[arg-type]
-        alignment = self.alignment.and_also(Alignment.of(inputs, output.out))
-        launches = [
-            self._attend(alignment, lines).launch(
-                grid=(s.programs, s.splits, 1),
-                block=(s.threads, 1, 1),
-                shared_bytes=s.shared_bytes,
-                args=arguments(ATTEND_ARGUMENTS, values),
-            )
-        ]
-        if s.splits > 1:
-            launches.append(combine_launch(p, self.arch, s, result, output))
-        return launches
-
-    @abstractmethod
-    def _attend(self, alignment: Alignment, lines: dict[str, int]) -> Kernel:
-        """The kernel for tensors of this alignment whose lines are so many bytes apart."""
+        super().__init__(problem, arch, schedule)
 
     def _defines(self, alignment: Alignment, lines: dict[str, int]) -> dict[str, int | str]:
         """What all kernels want to know, how many blocks an SM is to hold, and with what shared memory."""
         p, s = self.problem, self.schedule
-        packed = _packed_lines(p)
+        packed = packed_lines(p)
         # one number that is known when compiling, or 0: a kernel for every distance would be too many
         lines_known: dict[str, int] = {name.upper(): packed[name] if packed[name] == lines[name] else 0 for name in packed}
         return {
@@ -133,7 +63,7 @@ class AttendPlan(Plan, Generic[AnySchedule]):
         }
 
 
-class A4QPlan(AttendPlan[Schedule]):
+class A4QPlan(TiledPlan[Schedule]):
     """By decode.cu or many_rows.cu."""
 
     def __init__(self, problem: Problem, arch: Arch, *, rounds_q: bool, tile: Tile | SharedTile | None = None) -> None:
@@ -180,18 +110,6 @@ class A4QPlan(AttendPlan[Schedule]):
             "PRODUCERS": s.tile.producers,
         }
         return compile_kernel(KERNELS / "many_rows.cu", "a4q_many_rows", self.arch, defines)
-
-
-def _packed_lines(problem: Problem) -> dict[str, int]:
-    """{stride: bytes from line to line} of packed tensors; 0 where that depends on how long the cache is."""
-    p = problem
-    along = p.v_block_axis == -2
-    return {
-        "k_codes_token": p.head_dim // 2,
-        "k_scales_token": p.head_dim // 16,
-        "v_codes_line": 0 if along else p.v_head_dim // 2,
-        "v_scales_line": 0 if along else p.v_head_dim // 16,
-    }
 
 
 def _in_runs(inputs: Inputs) -> bool:

@@ -42,6 +42,11 @@ class Schedule:
     workspace_bytes: int
     """Partial results, float32: out and lse of every split."""
 
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * WARPS
+
 
 def shared_bytes(problem: Problem, row_warps: int) -> int:
     """Bytes of shared memory of a block with 16 * `row_warps` rows: the size of `Shared` in attend.cu, which asserts it."""

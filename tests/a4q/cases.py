@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from impls.a4q.attention import A4QPlan, AttendPlan
+from impls.a4q.attention import A4QPlan, TiledPlan
 from impls.a4q.native import planner as native
 from impls.a4q.native.attention import NativePlan
 from impls.a4q.native.planner import NativeTile
@@ -88,7 +88,7 @@ NAMES = [
 ]
 
 
-def plan(chosen: Implementation, case: Case, arch: Arch, tile: AnyTile | None = None) -> AttendPlan:
+def plan(chosen: Implementation, case: Case, arch: Arch, tile: AnyTile | None = None) -> TiledPlan:
     """With the case's number of splits, if it has one."""
     if isinstance(tile, NativeTile):
         made: Plan = NativePlan(case.problem, arch, tile=tile)
@@ -96,7 +96,7 @@ def plan(chosen: Implementation, case: Case, arch: Arch, tile: AnyTile | None = 
         made = A4QPlan(case.problem, arch, rounds_q=chosen.name == "a4q", tile=tile)
     else:
         made = chosen.plan(case.problem, arch)
-    assert isinstance(made, AttendPlan)
+    assert isinstance(made, TiledPlan)
     if "splits" in case.schedule:
         made.schedule = replace(made.schedule, splits=case.schedule["splits"])
         made.kernels()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from impls.a4q.attention import A4QPlan, AttendPlan
+from impls.a4q.attention import A4QPlan, TiledPlan
 from impls.a4q.planner import Tile, scattered
 from impls.arch import find
 from impls.contract import Cache, Paged, Problem
@@ -45,7 +45,7 @@ FEW = [
 def check(impl: str, arch: str, problem: Problem) -> None:
     target = find(arch)
     plan = implementation(impl).plan(problem, target)
-    assert isinstance(plan, AttendPlan)
+    assert isinstance(plan, TiledPlan)
     s = plan.schedule
     attend, *combine = plan.kernels()
     for kernel in (attend, *combine):

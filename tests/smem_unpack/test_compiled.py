@@ -14,7 +14,7 @@ from impls.contract import Cache, Paged, Problem
 from impls.nvfp4 import NVFP4Tensor
 from impls.registry import implementation
 from impls.smem_unpack.attention import SmemUnpackPlan
-from impls.smem_unpack.planner import WARPS, why_not
+from impls.smem_unpack.planner import WARPS, blocks_per_sm, why_not
 from tests.cuda.needs import needs_nvrtc
 
 DECODE = Problem(1, 32, 8, 1, 131072, 128, 128)
@@ -36,7 +36,7 @@ def check(problem: Problem, arch: Arch) -> None:
     assert "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32" in attend.ptx
     assert attend.facts.shared_bytes == 0, "all of it is what the planner counts"
     assert plan.schedule.shared_bytes <= arch.shared_per_block
-    assert attend.facts.registers * 32 * WARPS * plan.blocks_per_sm <= arch.registers_per_sm
+    assert attend.facts.registers * 32 * WARPS * blocks_per_sm(problem, plan.schedule, arch) <= arch.registers_per_sm
 
 
 @needs_nvrtc

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from impls.a4q.attention import AttendPlan
+from impls.a4q.attention import TiledPlan
 from impls.a4q.native.planner import NativeSchedule, NativeTile, schedule
 from impls.arch import Arch
 from impls.contract import Problem
@@ -15,7 +15,7 @@ from impls.triton.arguments import Alignment
 KERNELS = Path(__file__).with_name("kernels")
 
 
-class NativePlan(AttendPlan[NativeSchedule]):
+class NativePlan(TiledPlan[NativeSchedule]):
     """By native/kernels/attend.cu."""
 
     def __init__(self, problem: Problem, arch: Arch, *, tile: NativeTile | None = None) -> None:
