@@ -162,13 +162,16 @@ def test_pages_are_shuffled_and_what_no_table_names_is_poison() -> None:
 
 @pytest.mark.parametrize("name", ["paged-hnd-4", "paged-nhd-4", "paged-hnd-v-tokens", "paged-nhd-v-tokens", "paged-fused"])
 def test_pages_hold_what_the_dense_cache_held(name: str) -> None:
-    """The reference reads pages and dense caches by different paths: both must see the same numbers."""
+    """The reference reads pages and dense caches by different paths: both must see the same numbers. How they lie in memory may
+    decide in what order a BLAS adds them: sums over keys and head dims may differ by half a unit for each term, in either.
+    """
     case = CASES[name]
     dense_case = replace(case, problem=replace(case.problem, layout=Dense()), placement="packed")
     paged, dense = build(case), build(dense_case)
     got = reference_attention(case.problem, paged.inputs)
     wanted = reference_attention(dense_case.problem, dense.inputs)
-    assert torch.equal(got.out, wanted.out)
+    terms = case.problem.kv_len + case.problem.head_dim * wanted.score.unsqueeze(-1)
+    assert bool(((got.out - wanted.out).abs() <= 2 * 2.0**-53 * terms * wanted.mass).all())
 
 
 def test_far_pages_are_beyond_32_bits() -> None:
