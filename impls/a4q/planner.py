@@ -144,7 +144,7 @@ def tile_for(problem: Problem, arch: Arch, *, rounds_q: bool) -> Tile | SharedTi
     p = problem
     uneven = p.v_block_axis == -2 and p.head_dim != p.v_head_dim and max(p.head_dim, p.v_head_dim) > MOST_DIMS_OF_A_WARP
     rows = p.q_len * p.group
-    if ROWS < rows <= 2 * ROWS and _is_staged(p, arch):
+    if ROWS < rows <= rows_decoded_once(p, arch):
         return _narrowest(_STAGED_TWO_ROW_TILES, p)
     if rows > ROWS and arch.executes("wgmma") and not uneven:
         return shared_tile(p)
@@ -169,7 +169,7 @@ def tile_of_a_warp(problem: Problem, arch: Arch, *, rounds_q: bool) -> Tile:
     return _narrowest(_DENSE if rounds_q else _16_BIT_Q, p)
 
 
-def comes_in_runs(problem: Problem) -> bool:
+def _comes_in_runs(problem: Problem) -> bool:
     """Whether there are whole steps, and they are runs of bytes in global memory that bulk copies take, from 16 to 16 bytes, if
     the cache is packed."""
     p = problem
@@ -178,8 +178,13 @@ def comes_in_runs(problem: Problem) -> bool:
     return plain and aligned and p.kv_len >= LONGEST_STEP
 
 
+def rows_decoded_once(problem: Problem, arch: Arch) -> int:
+    """Packed query rows up to which decode.cu decodes K and V once."""
+    return 2 * ROWS if _is_staged(problem, arch) else ROWS
+
+
 def _is_staged(problem: Problem, arch: Arch) -> bool:
-    return comes_in_runs(problem) and arch.executes("bulk_copy") and arch.shared_per_block >= STAGED_BYTES
+    return _comes_in_runs(problem) and arch.executes("bulk_copy") and arch.shared_per_block >= STAGED_BYTES
 
 
 def _narrowest(tiles: Mapping[int, AnyTile], problem: Problem) -> AnyTile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import torch
 
@@ -15,6 +15,9 @@ from impls.cuda.runner import CompiledRunner
 from impls.host import require_arch
 from impls.triton.arguments import Alignment, Split, attend_values
 from impls.validation import bind_inputs
+
+if TYPE_CHECKING:
+    from impls.triton.arguments import Value
 
 
 class AttendSchedule(Split, Protocol):
@@ -71,7 +74,7 @@ class AttendPlan(Plan, Generic[AnySchedule]):
         p, s = self.problem, self.schedule
         result = partial_results(p, s, inputs.q.device) if s.splits > 1 else output
         values = attend_values(p, s, inputs, result)
-        lines = {name: int(values[f"{name}_stride"]) for name in packed_lines(p)}  # type: ignore[arg-type]
+        lines = {name: _bytes(values[f"{name}_stride"]) for name in packed_lines(p)}
         alignment = self.alignment.and_also(Alignment.of(inputs, output.out))
         launches = [
             self._attend(alignment, lines).launch(
@@ -88,6 +91,12 @@ class AttendPlan(Plan, Generic[AnySchedule]):
     @abstractmethod
     def _attend(self, alignment: Alignment, lines: dict[str, int]) -> Kernel:
         """The kernel for tensors of this alignment whose lines are so many bytes apart."""
+
+
+def _bytes(stride: Value) -> int:
+    """Of a packed tensor, whose elements are bytes."""
+    assert isinstance(stride, int)
+    return stride
 
 
 def packed_lines(problem: Problem) -> dict[str, int]:

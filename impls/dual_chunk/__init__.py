@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from impls.a4q.planner import comes_in_runs
+from impls.a4q.planner import ROWS, rows_decoded_once
 from impls.arch import ARCHES, CPU, Arch
 from impls.contract import EXACT, Implementation, Plan, Problem, Rounding, Rounds, Unsupported
 from impls.dual_chunk.planner import ChunkPlan, chunk_plan
@@ -18,8 +18,6 @@ from impls.triton import availability
 MERGED_KEYS = 4
 """Keys that lengthen a chain as much as a merge into what is there: 6 to 7 units of rounding (two weights' arguments, exp2, a
 product, a sum) against 1.75 a key."""
-FEW_ROWS, FEW_STAGED_ROWS = 8, 16
-"""Packed query rows, q_len * group, for which a4q's decode kernel decodes once: of any cache, and of one that it stages."""
 
 
 class DualChunkAttention(Implementation):
@@ -110,10 +108,6 @@ def _problems(problem: Problem, chunks: ChunkPlan) -> Iterator[Problem]:
             yield tile.problem(problem, one)
 
 
-def _few_rows(problem: Problem) -> int:
-    return FEW_STAGED_ROWS if comes_in_runs(problem) else FEW_ROWS
-
-
 class DualChunk(Implementation):
     """One of two by the number of query rows. For few, `a4q` reads 131072 tokens of head dim 128 on an H200 in two thirds of
     `triton`'s time (`results/NOTES.md`). For more rows `a4q` is the faster on sm_90a too, but rounds each chunk's result to the
@@ -122,7 +116,7 @@ class DualChunk(Implementation):
     place, which rounds no queries either."""
 
     name = "dual-chunk"
-    summary = f"dual-chunk:a4q-q16 for up to {FEW_ROWS} or {FEW_STAGED_ROWS} query rows where it can, else dual-chunk:triton"
+    summary = f"dual-chunk:a4q-q16 for up to {ROWS} query rows, or {2 * ROWS} where it stages the cache, else dual-chunk:triton"
     lists_launches = True
 
     def __init__(self) -> None:
@@ -137,7 +131,7 @@ class DualChunk(Implementation):
 
     def chosen(self, problem: Problem, arch: Arch) -> tuple[DualChunkAttention, str]:
         """(what computes `problem` on `arch`, why)."""
-        rows, few = problem.q_len * problem.group, _few_rows(problem)
+        rows, few = problem.q_len * problem.group, rows_decoded_once(problem, arch)
         if rows > few:
             return self.any_rows, f"{rows} query rows are more than {few}"
         if reason := self.few_rows.why_not(problem, arch):
@@ -164,7 +158,8 @@ class DualChunk(Implementation):
 
     def _candidates(self, problem: Problem) -> list[DualChunkAttention]:
         """What `chosen` may give, whatever the architecture."""
-        few = problem.q_len * problem.group <= _few_rows(problem) and not self.few_rows.overflows(problem)
+        most = max(rows_decoded_once(problem, arch) for arch in ARCHES.values())
+        few = problem.q_len * problem.group <= most and not self.few_rows.overflows(problem)
         return [self.few_rows, self.any_rows] if few else [self.any_rows]
 
 

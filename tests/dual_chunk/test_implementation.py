@@ -38,6 +38,7 @@ def test_the_plain_name_stands_for_the_fastest_and_is_not_run_twice():
         pytest.param({"q_len": 1, "q_heads": 16}, "sm_90a", "a4q-q16", "16 query rows are at most 16", marks=needs_nvrtc),
         ({"q_len": 1, "q_heads": 17}, "sm_90a", "triton", "17 query rows are more than 16"),
         ({"q_len": 16}, "sm_90a", "triton", "32 query rows are more than 16"),
+        ({"q_len": 1, "q_heads": 16}, "sm_80", "triton", "16 query rows are more than 8"),
         ({"q_heads": 3, "q_len": 3, "kv_len": 201}, "sm_90a", "triton", "9 query rows are more than 8"),
         ({"q_len": 1, "head_dim": 80}, "sm_90a", "triton", "a4q-q16 takes head dims that are multiples of 64"),
         ({"q_len": 1, "dtype": "float16"}, "sm_90a", "triton", "a4q-q16 writes partial results in float16"),
@@ -56,7 +57,7 @@ def test_a_plan_says_who_was_chosen_and_why():
         one = implementation("dual-chunk")
         one.any_rows = DualChunkAttention("dual-chunk", TorchReference())
         said = one.plan(replace(PROBLEM, q_len=16), CPU).describe()
-    assert (said["inner"], said["chosen_because"]) == ("torch-reference-bf16", "32 query rows are more than 16")
+    assert (said["inner"], said["chosen_because"]) == ("torch-reference-bf16", "32 query rows are more than 8")
 
 
 def test_what_the_fastest_rounds_holds_for_any_that_may_be_chosen():
