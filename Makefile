@@ -14,6 +14,9 @@ else
   RUN := .venv/bin/python
 endif
 
+# As many at once as there are cores; what measures time is `alone`, after them.
+PARALLEL := -n auto --maxprocesses 8 --dist worksteal
+
 help: ## this list
 	@awk -F ': .*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -32,10 +35,11 @@ gate: setup ## numeric gate on the CPU: every implementation against the float64
 	$(RUN) nvfp4bench.py gate --on cpu
 
 test: setup ## the tests that take seconds
-	$(RUN) -m pytest -m "not slow"
+	$(RUN) -m pytest -m "not slow and not alone" $(PARALLEL)
+	$(RUN) -m pytest -m alone
 
 test-slow: setup ## the tests that take minutes
-	$(RUN) -m pytest -m slow
+	$(RUN) -m pytest -m slow $(PARALLEL)
 
 lint: setup ## ruff and mypy
 	$(RUN) -m ruff check .

@@ -17,10 +17,11 @@ CLOCK = time.thread_time
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give pytest-benchmark the same clock; the hook sees every test of the run, and only those here are meant."""
+    """Give pytest-benchmark the same clock and keep other tests away; the hook sees every test, but means only those here."""
     for item in items:
         if item.path.parent == HERE:
             item.add_marker(pytest.mark.benchmark(timer=CLOCK))
+            item.add_marker(pytest.mark.alone)
 
 
 @pytest.fixture
