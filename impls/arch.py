@@ -63,6 +63,11 @@ class Arch:
     """Whether mma.sync sums products of E4M3 with 13 fractional bits; others have 25 (by the published models of MMA-Sim)."""
 
     @property
+    def per_clock(self) -> Mapping[str, int]:
+        """What one SM does in a clock at most, by pipe; empty or lacking a pipe where it is not known. See `PER_CLOCK`."""
+        return PER_CLOCK.get(self.name, {})
+
+    @property
     def is_gpu(self) -> bool:
         return self.name != "cpu"
 
@@ -115,6 +120,30 @@ ARCHES = {
         Arch("sm_121a", "GB10 (DGX Spark)", (12, 1), 99 * KIB, 100 * KIB, 48, 24),
     )
 }
+
+_ANY_SM = {"issue": 128, "xu": 16, "lsu": 32, "shared": 128}
+PER_CLOCK: Mapping[str, Mapping[str, int]] = {
+    "sm_80": {**_ANY_SM, "fma": 64, "alu": 64, "fp16": 128, "fp64": 32, "tensor 16-bit": 1024, "tensor tf32": 512},
+    "sm_90a": {**_ANY_SM, "fma": 128, "alu": 64, "fp16": 128, "fp64": 64}
+    | {"tensor 16-bit": 2048, "tensor tf32": 1024, "tensor fp8": 4096},
+    "sm_100a": {**_ANY_SM, "fma": 128, "alu": 128, "fp16": 64, "fp64": 64}
+    | {"tensor 16-bit": 4096, "tensor tf32": 2048, "tensor fp8": 8192, "tensor mxfp4": 16384, "tensor nvfp4": 16384},
+    "sm_120a": {**_ANY_SM, "fma": 128, "alu": 64, "fp16": 64, "fp64": 2}
+    | {"tensor 16-bit": 512, "tensor tf32": 256, "tensor fp8": 1024, "tensor mxfp4": 2048, "tensor nvfp4": 2048},
+    "sm_121a": {**_ANY_SM, "fma": 128, "alu": 64, "fp16": 64, "fp64": 2},
+}
+"""{target: {pipe: what one SM does in a clock at most}}, for bounds; what is not known is not there.
+
+Lanes of instructions for "issue" (four schedulers, one warp each), "fma", "alu" (minimum and maximum of floats), "fp16" (pairs
+count once), "fp64", "xu" (exp2 and the like), "lsu" (shuffles, as of all that goes that way); bytes for "shared" (32 banks of
+4); multiply-accumulates for "tensor ...".
+Sources, pipes: CUDA C++ Best Practices Guide 13.0 and 13.4, "Throughput of Native Arithmetic Instructions", and the table of
+that name in the Programming Guide 12.9, as OpenXLA's cuda_core_info_table.cc and other readers of them quote it. Products:
+A100 whitepaper (1024 of 16 bits, half as many of tf32); H100 whitepaper (twice that, fp8 twice 16-bit); sm_100a: 2250, 4500
+and 9000 TFLOP/s over 148 SMs at 1.86 GHz; sm_120a: 503.8, 1010 and 2015 TFLOP/s of the RTX PRO 6000 over 188 SMs at 2.617 GHz,
+of which GeForce has half with 16 and 8 bits where it accumulates in float32. The guides differ over "fp16" of sm_120a: 64 by
+the later one and by the RTX Blackwell whitepaper, twice that by 12.9.
+"""
 
 
 @dataclass(frozen=True)

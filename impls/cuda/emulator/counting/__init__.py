@@ -1,0 +1,1 @@
+"""Counts what a kernel executes and moves, and bounds from below the time that this takes."""

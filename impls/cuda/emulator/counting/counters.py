@@ -1,0 +1,151 @@
+"""What one kernel executed, counted by the index of its instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from impls.cuda.emulator.counting import traffic
+from impls.cuda.emulator.counting.classes import classify, mma
+
+_Place = TypeVar("_Place", bound=Hashable)
+
+COUNTED = (
+    "executions",
+    "lanes",
+    "global_bytes",
+    "global_requests",
+    "sectors",
+    "shared_bytes",
+    "wavefronts",
+    "ideal_wavefronts",
+    "shared_least_bytes",
+    "barrier_waits",
+    "divergent_branches",
+)
+"""executions and what follows are per warp; lanes are those active; bytes are what the active lanes asked for."""
+
+
+class Counters:
+    """Adds up what the warps of one kernel do. All times of the same instruction are one number, whatever their order."""
+
+    def __init__(self, instructions: Sequence[str]) -> None:
+        """`instructions` are names with all modifiers, e.g. "add.rn.f32". Raises Unknown where one has no class."""
+        self.instructions = tuple(instructions)
+        self.kinds = tuple(classify(name) for name in self.instructions)
+        self.blocks = 0
+        """Of the largest launch: at most as many SMs have worked."""
+        self.dram_bytes = 0
+        """Bytes that had to come from DRAM if no cache held them before: see `Footprint`."""
+        self._counts = np.zeros((len(COUNTED), len(self.instructions)), np.int64)
+
+    def by_instruction(self, counted: str) -> NDArray[np.int64]:
+        """One of `COUNTED`, by index of the instruction."""
+        return self._counts[COUNTED.index(counted)]
+
+    def executed(self, instruction: int, warps: int, lanes: int) -> None:
+        """`warps` executed it, each with one or more active lanes, `lanes` in all."""
+        column = self._counts[:, instruction]
+        column[0] += warps
+        column[1] += lanes
+
+    def global_access(self, instruction: int, addresses: NDArray[np.uint64], size: int, active: NDArray[np.bool_]) -> None:
+        """A load, store, copy or atomic of `size` bytes a lane; arrays are [warps, 32]."""
+        column = self._counts[:, instruction]
+        column[2] += size * np.count_nonzero(active)
+        column[3] += len(addresses)
+        column[4] += traffic.sectors(addresses, size, active).sum()
+
+    def shared_access(
+        self, instruction: int, offsets: NDArray[np.unsignedinteger], size: int, active: NDArray[np.bool_]
+    ) -> None:
+        """A load or store of `size` bytes a lane; arrays are [warps, 32]."""
+        self._served(instruction, int(size * np.count_nonzero(active)), traffic.wavefronts(offsets, size, active))
+
+    def matrix_access(self, instruction: int, rows: NDArray[np.unsignedinteger], matrices: int) -> None:
+        """ldmatrix or stmatrix of `matrices` 8x8 matrices; `rows` [warps, 32] are offsets."""
+        asked = len(rows) * matrices * traffic.WAVEFRONT
+        self._served(instruction, asked, traffic.matrix_wavefronts(rows, matrices))
+
+    def waited(self, instruction: int, warps: int) -> None:
+        """`warps` had to wait at a barrier."""
+        self._counts[9, instruction] += warps
+
+    def diverged(self, instruction: int, warps: int) -> None:
+        """`warps` went two ways at a branch."""
+        self._counts[10, instruction] += warps
+
+    def launched(self, blocks: int) -> None:
+        self.blocks = max(self.blocks, blocks)
+
+    def merge(self, other: Counters) -> None:
+        """Adds another launch of the same kernel. Raises ValueError if it is another one."""
+        if self.instructions != other.instructions:
+            raise ValueError("counters of two different kernels cannot be added.")
+        self._counts += other._counts
+        self.blocks = max(self.blocks, other.blocks)
+        self.dram_bytes += other.dram_bytes
+
+    def totals(self) -> dict[str, int]:
+        return dict(zip(COUNTED, self._counts.sum(axis=1).tolist(), strict=True))
+
+    def by_class(self) -> dict[str, dict[str, int]]:
+        """{class: {counted: sum}}, classes that were executed, in the order of the alphabet."""
+        return dict(sorted(self._grouped([kind.name for kind in self.kinds]).items()))
+
+    def by_source_line(self, places: Sequence[_Place | None]) -> dict[_Place | None, dict[str, int]]:
+        """{place: {counted: sum}} in the order of the program; `places` holds each instruction's, None where it has none."""
+        return self._grouped(places)
+
+    def mma_by_kind(self) -> dict[str, dict[str, int]]:
+        """{MMA: {"executions": ..., "products": ...}}, products being multiply-accumulates of all warps."""
+        found: dict[str, dict[str, int]] = {}
+        for name, executions in zip(self.instructions, self.by_instruction("executions").tolist(), strict=True):
+            described = mma(name)
+            if described is not None and executions:
+                entry = found.setdefault(described.name, {"executions": 0, "products": 0})
+                entry["executions"] += executions
+                entry["products"] += executions * described.products
+        return dict(sorted(found.items()))
+
+    def products_by_class(self) -> dict[str, int]:
+        """{class: multiply-accumulates}, e.g. {"tensor 16-bit": 4096}."""
+        found: dict[str, int] = {}
+        for name, kind, executions in zip(
+            self.instructions, self.kinds, self.by_instruction("executions").tolist(), strict=True
+        ):
+            described = mma(name)
+            if described is not None and executions:
+                found[kind.name] = found.get(kind.name, 0) + executions * described.products
+        return dict(sorted(found.items()))
+
+    def record(self) -> dict[str, Any]:
+        """All of it but the single instructions, for JSON: equal for equal executions, whatever their order."""
+        return {
+            "blocks": self.blocks,
+            "dram_bytes": self.dram_bytes,
+            "totals": self.totals(),
+            "classes": self.by_class(),
+            "mma": self.mma_by_kind(),
+        }
+
+    def _served(self, instruction: int, asked: int, served: traffic.Wavefronts) -> None:
+        column = self._counts[:, instruction]
+        column[5] += asked
+        column[6] += served.taken.sum()
+        column[7] += served.ideal.sum()
+        column[8] += served.least_bytes.sum()
+
+    def _grouped(self, groups: Sequence[_Place]) -> dict[_Place, dict[str, int]]:
+        numbers: dict[_Place, int] = {}
+        columns = np.array([numbers.setdefault(group, len(numbers)) for group in groups], np.intp)
+        sums = np.zeros((len(COUNTED), len(numbers)), np.int64)
+        np.add.at(sums.T, columns, self._counts.T)
+        return {
+            group: dict(zip(COUNTED, sums[:, number].tolist(), strict=True))
+            for group, number in numbers.items()
+            if sums[:, number].any()
+        }

@@ -1,0 +1,131 @@
+"""Counters add up, whatever the order, and say what they hold in a stable form."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from impls.cuda.emulator.counting.counters import COUNTED, Counters
+from impls.cuda.emulator.errors import Unknown
+
+KERNEL = (
+    "ld.global.v4.u32",
+    "st.shared.v4.b32",
+    "bar.sync",
+    "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
+    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "add.rn.f32",
+    "bra",
+    "ret",
+)
+LANE = np.arange(32)
+ALL = np.ones((2, 32), np.bool_)
+SIDE_BY_SIDE = np.broadcast_to(16 * LANE, (2, 32)).astype(np.uint64)
+
+
+def load(counters: Counters) -> None:
+    counters.executed(0, 2, 64)
+    counters.global_access(0, SIDE_BY_SIDE, 16, ALL)
+
+
+def store(counters: Counters) -> None:
+    counters.executed(1, 2, 40)
+    half = np.broadcast_to(LANE < 20, (2, 32))
+    counters.shared_access(1, SIDE_BY_SIDE * np.uint64(8), 16, half)
+    counters.waited(2, 1)
+
+
+def multiply(counters: Counters) -> None:
+    counters.executed(3, 2, 64)
+    counters.matrix_access(3, SIDE_BY_SIDE * np.uint64(2), 4)
+    counters.executed(4, 2, 64)
+    counters.executed(5, 1, 32)
+    counters.executed(7, 2, 64)
+    counters.diverged(7, 1)
+
+
+STEPS = (load, store, multiply)
+
+
+def counted(*steps: object) -> Counters:
+    counters = Counters(KERNEL)
+    counters.launched(4)
+    for step in steps or STEPS:
+        step(counters)
+    return counters
+
+
+def test_each_access_is_counted_where_it_stands() -> None:
+    counters = counted()
+    expected = {
+        "executions": [2, 2, 0, 2, 2, 1, 0, 2, 0],
+        "lanes": [64, 40, 0, 64, 64, 32, 0, 64, 0],
+        "global_bytes": [1024, 0, 0, 0, 0, 0, 0, 0, 0],
+        "global_requests": [2, 0, 0, 0, 0, 0, 0, 0, 0],
+        "sectors": [32, 0, 0, 0, 0, 0, 0, 0, 0],
+        "shared_bytes": [0, 640, 0, 1024, 0, 0, 0, 0, 0],
+        "wavefronts": [0, 2 * 20, 0, 2 * 4 * 2, 0, 0, 0, 0, 0],
+        "ideal_wavefronts": [0, 2 * 3, 0, 2 * 4, 0, 0, 0, 0, 0],
+        "barrier_waits": [0, 0, 1, 0, 0, 0, 0, 0, 0],
+        "divergent_branches": [0, 0, 0, 0, 0, 0, 0, 1, 0],
+    }
+    assert {name: counters.by_instruction(name).tolist() for name in expected} == expected
+    assert set(COUNTED) == {*expected, "shared_least_bytes"}
+
+
+def test_classes_hold_what_was_executed() -> None:
+    classes = counted().by_class()
+    assert list(classes) == ["barrier", "branch", "global load", "shared load", "shared store", "tensor 16-bit"]
+    assert classes["tensor 16-bit"]["executions"] == 3
+    assert classes["shared store"]["wavefronts"] == 40
+
+
+def test_source_lines_hold_their_instructions() -> None:
+    lines = [("a.cu", 1), ("a.cu", 2), ("a.cu", 2), ("a.cu", 1), None, None, None, ("b.cu", 1), None]
+    found = counted().by_source_line(lines)
+    assert {place: counts["executions"] for place, counts in found.items()} == {
+        ("a.cu", 1): 4,
+        ("a.cu", 2): 2,
+        None: 3,
+        ("b.cu", 1): 2,
+    }
+    assert found["a.cu", 2]["barrier_waits"] == 1
+
+
+def test_a_line_that_only_waited_is_not_lost() -> None:
+    assert counted(store).by_source_line(range(len(KERNEL)))[2]["barrier_waits"] == 1
+
+
+def test_products_are_told_by_kind() -> None:
+    counters = counted()
+    assert counters.mma_by_kind() == {
+        "m16n8k16 f32.bf16.bf16.f32": {"executions": 2, "products": 4096},
+        "m16n8k16 f32.f16.f16.f32": {"executions": 1, "products": 2048},
+    }
+    assert counters.products_by_class() == {"tensor 16-bit": 6144}
+
+
+def test_the_record_is_the_same_in_every_order_and_survives_json() -> None:
+    texts = {json.dumps(counted(*steps).record()) for steps in permutations(STEPS)}
+    assert len(texts) == 1
+    assert json.loads(texts.pop()) == counted().record()
+
+
+def test_launches_add_up() -> None:
+    first, second = counted(), counted(load)
+    second.launched(9)
+    second.dram_bytes = 64
+    first.merge(second)
+    assert first.by_instruction("sectors")[0] == 64
+    assert (first.blocks, first.dram_bytes) == (9, 64)
+    with pytest.raises(ValueError, match="two different kernels"):
+        first.merge(Counters(KERNEL[:3]))
+
+
+def test_an_instruction_without_class_is_refused_at_once() -> None:
+    with pytest.raises(Unknown, match="frobnicate"):
+        Counters([*KERNEL, "frobnicate.b32"])
