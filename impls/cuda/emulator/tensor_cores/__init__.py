@@ -1,0 +1,1 @@
+"""Tensor cores as pure functions: the arithmetic of mma.sync, its fragments, and what ldmatrix and its kin move."""
