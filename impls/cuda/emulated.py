@@ -1,0 +1,32 @@
+"""Runs the launches of a runner in the emulator: the PTX that the driver's cubin was made from, with the same arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from impls.arch import Arch
+from impls.contract import Launch, Scalar
+from impls.cuda.emulator.emulate import Kernel, Report, emulate
+
+WORDS = {"i32": np.int32, "i64": np.int64, "f32": np.float32}
+
+
+def run_emulated(launches: Sequence[Launch], arch: Arch, **options: Any) -> Report:
+    """Execute `launches`, whose tensors are in the CPU's memory. `options` are those of `emulate`.
+
+    Raises EmulationError where a check fails, ValueError on a launch that the emulator cannot do.
+    """
+    for launch in launches:
+        if launch.cluster != (1, 1, 1):
+            raise ValueError(f"{launch.entry} asks for a cluster of {launch.cluster}; the emulator launches single blocks.")
+    return emulate([_kernel(launch) for launch in launches], shared_limit=arch.shared_per_block, **options)
+
+
+def _kernel(launch: Launch) -> Kernel:
+    arguments = [
+        np.array(each.value).astype(WORDS[each.kind])[()] if isinstance(each, Scalar) else each for each in launch.args
+    ]
+    return Kernel(launch.ptx, launch.entry, launch.grid, launch.block, arguments, launch.shared_bytes, launch.overlaps)

@@ -1,0 +1,107 @@
+"""The sixteen barriers of a block, and the mbarrier objects in its shared memory.
+
+PTX ISA 9.1, 9.7.13.1 (bar, barrier) and 9.7.13.15 (mbarrier).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from impls.cuda.emulator.errors import EmulationError
+
+Array = np.ndarray[Any, Any]
+
+BARRIERS = 16
+NOWHERE = -1
+
+
+class Meeting(EmulationError):
+    """Warps do not agree on what they wait for."""
+
+
+class Barriers:
+    """Who waits where. All counts are in warps."""
+
+    def __init__(self, blocks: int, warps: int) -> None:
+        self.arrived = np.zeros((BARRIERS, blocks), np.int64)
+        self.expected = np.zeros((BARRIERS, blocks), np.int64)
+        """0 is every warp that is alive."""
+        self.members = np.zeros((BARRIERS, warps), bool)
+        """Who arrived, waiting or not."""
+        self.resume = np.full((BARRIERS, warps), NOWHERE)
+        """Where those go on that wait."""
+        self.predicate = np.zeros((BARRIERS, warps, 32), bool)
+        """What bar.red was given."""
+
+    def arrive(self, number: int, blocks: Array, warps: Array, expected: int, resume: int | None) -> None:
+        """`warps` of `blocks`, one each, arrive at barrier `number`, and wait to go on at `resume`; None: go on at once."""
+        np.add.at(self.arrived[number], blocks, 1)
+        self.expected[number, blocks] = expected
+        self.members[number, warps] = True
+        if resume is not None:
+            self.resume[number, warps] = resume
+
+    def complete(self, number: int, alive: Array, block_of: Array) -> list[Array]:
+        """The warps that met, a group for each block where all that were expected are there; the barrier is ready for the next
+        time. `alive`: warps of each block that have not ended."""
+        arrived = self.arrived[number]
+        expected = np.where(self.expected[number] > 0, self.expected[number], alive)
+        full = (arrived > 0) & (arrived >= expected)
+        if not full.any():
+            return []
+        met = self.members[number] & full[block_of]
+        groups = [np.flatnonzero(met & (block_of == block)) for block in np.flatnonzero(full)]
+        arrived[full] = 0
+        self.members[number] &= ~met
+        return groups
+
+    def waiting(self) -> list[tuple[int, Array]]:
+        """[(barrier, warps that wait there)]."""
+        found = ((number, np.flatnonzero(self.resume[number] != NOWHERE)) for number in range(BARRIERS))
+        return [(number, warps) for number, warps in found if warps.size]
+
+
+@dataclass
+class Mbarrier:
+    """One object. A phase is over when nobody is pending and all bytes that were announced have come."""
+
+    expected: int
+    pending: int = field(init=False)
+    bytes: int = 0
+    """Announced less what has come: may be below zero for a time."""
+    phase: int = 0
+    """Phases that are over."""
+
+    def __post_init__(self) -> None:
+        self.pending = self.expected
+
+    def arrive(self, count: int = 1, announced: int = 0) -> int:
+        """`count` arrivals, which announce so many bytes. Returns the phase that they are of."""
+        phase = self.phase
+        if count > self.pending:
+            raise EmulationError(f"{count} arrive at an mbarrier where {self.pending} of {self.expected} are still to come")
+        self.bytes += announced
+        self.pending -= count
+        self._advance()
+        return phase
+
+    def announce(self, count: int) -> None:
+        """expect_tx."""
+        self.bytes += count
+
+    def came(self, count: int) -> None:
+        """complete_tx."""
+        self.bytes -= count
+        self._advance()
+
+    def over(self, parity: int) -> bool:
+        """Whether the phase of this parity is the one before the current phase."""
+        return self.phase & 1 != parity
+
+    def _advance(self) -> None:
+        if self.pending == 0 and self.bytes == 0:
+            self.phase += 1
+            self.pending = self.expected

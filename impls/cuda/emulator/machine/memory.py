@@ -1,0 +1,220 @@
+"""Memory spaces, and how a generic address tells them apart.
+
+    generic address     2^40 + i        global: allocations, 512 bytes apart at least, with guards between them
+                        2^50 + i        shared: byte i of the block's shared memory
+                        2^51 + i        local: byte i of the thread's local memory
+
+Addresses depend on the order of allocations alone, so that a kernel sees the same ones on every host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from impls.cuda.emulator.errors import EmulationError
+
+Array = np.ndarray[Any, Any]
+
+GLOBAL_BASE, SHARED_BASE, LOCAL_BASE = 1 << 40, 1 << 50, 1 << 51
+ALIGNMENT = 256
+"""Of an allocation, as cudaMalloc gives it."""
+GUARD = 256
+"""Bytes between allocations that belong to none."""
+POISON = 0xFF
+"""Of a byte that nobody wrote: NaN in every float format."""
+WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+"""A NumPy type for each access size; that of 16 bytes is only ever copied."""
+
+
+@dataclass
+class Allocation:
+    """One stretch of global memory."""
+
+    name: str
+    start: int
+    """Generic address."""
+    bytes: Array
+    """The caller's memory, uint8."""
+
+    @property
+    def end(self) -> int:
+        return self.start + self.bytes.size
+
+
+@dataclass
+class GlobalMemory:
+    """All allocations, side by side in one array while kernels run.
+
+    address = memory.place(array)       an address for the array's memory; the same for arrays that share it
+    memory.load()                       take the callers' contents over
+    memory.store()                      give the contents back
+    """
+
+    allocations: list[Allocation] = field(default_factory=list)
+    arena: Array = field(default_factory=lambda: np.empty(0, np.uint8))
+    _next: int = GLOBAL_BASE
+    _starts: list[int] = field(default_factory=list)
+    _by_host_address: dict[int, Allocation] = field(default_factory=dict)
+    _views: dict[int, Array] = field(default_factory=dict)
+
+    def place(self, array: Any, name: str = "") -> int:
+        """The address of the first element of a NumPy array or of a tensor of torch in the CPU's memory."""
+        host, base, size = _extent(array)
+        allocation = self._by_host_address.get(base)
+        if allocation is None or allocation.bytes.size < size:
+            allocation = Allocation(name or f"allocation {len(self.allocations)}", self._next, _bytes_at(base, size, array))
+            self._by_host_address[base] = allocation
+            self.allocations.append(allocation)
+            self._starts.append(allocation.start)
+            self._next += -(-(size + GUARD) // ALIGNMENT) * ALIGNMENT
+        return allocation.start + host - base
+
+    def reserve(self, contents: bytes, name: str) -> int:
+        """Memory that no caller gave: variables of a module."""
+        return self.place(np.frombuffer(contents, np.uint8).copy(), name)
+
+    def load(self) -> None:
+        """Copy the callers' memory to where kernels see it."""
+        self.arena = np.zeros(-(-(self._next - GLOBAL_BASE) // ALIGNMENT) * ALIGNMENT, np.uint8)
+        self._views = {size: self.arena.view(word) for size, word in WORDS.items()}
+        for one in self.allocations:
+            self._of(one)[...] = one.bytes
+
+    def store(self) -> None:
+        """Copy what kernels left to the callers' memory."""
+        for one in self.allocations:
+            if one.bytes.flags.writeable:
+                one.bytes[...] = self._of(one)
+
+    def view(self, size: int) -> Array:
+        """All of it as words of so many bytes; word i is at GLOBAL_BASE + i * size."""
+        return self._views[size]
+
+    def describe(self, position: int) -> str:
+        """Which byte of which allocation is at this position of the arena."""
+        one = self.allocation_at(GLOBAL_BASE + position)
+        return (
+            f"byte {GLOBAL_BASE + position - one.start} of {one.name}" if one else f"byte {position}, which is in no allocation"
+        )
+
+    def offsets(self, addresses: Array, size: int) -> Array:
+        """Offsets from GLOBAL_BASE of accesses, each in one allocation. Raises `OutOfBounds` with the first that is not."""
+        low, high = int(addresses.min()), int(addresses.max())
+        index = bisect_right(self._starts, low) - 1
+        if index < 0 or high + size > self.allocations[index].end:
+            self._check(addresses, size)
+        return addresses - np.uint64(GLOBAL_BASE)
+
+    def allocation_at(self, address: int) -> Allocation | None:
+        """The one that holds this byte."""
+        index = bisect_right(self._starts, address) - 1
+        return self.allocations[index] if index >= 0 and address < self.allocations[index].end else None
+
+    def _of(self, one: Allocation) -> Array:
+        return self.arena[one.start - GLOBAL_BASE : one.end - GLOBAL_BASE]
+
+    def _check(self, addresses: Array, size: int) -> None:
+        starts = np.array([0, *self._starts], np.uint64)
+        ends = np.array([0, *(one.end for one in self.allocations)], np.uint64)
+        outside = addresses + np.uint64(size) > ends[np.searchsorted(starts, addresses, side="right") - 1]
+        if outside.any():
+            where = tuple(int(i) for i in np.argwhere(outside)[0])
+            raise OutOfBounds(where, self._sentence(int(addresses[where]), size))
+
+    def _sentence(self, address: int, size: int) -> str:
+        if address < GLOBAL_BASE or not self.allocations:
+            return f"{size} B at {address:#x}, which is no global memory"
+        index = max(bisect_right(self._starts, address) - 1, 0)
+        one = self.allocations[index]
+        return f"{size} B at {address:#x}, {address - one.start} B from the start of {one.name}, which has {one.bytes.size} B"
+
+
+class OutOfBounds(EmulationError):
+    """Which of the accesses of an instruction is at fault, and how."""
+
+    def __init__(self, where: tuple[int, ...], sentence: str) -> None:
+        super().__init__(sentence)
+        self.where = where
+
+
+class BlockMemory:
+    """Memory of which each owner has its own: the shared memory of blocks, the local memory of threads.
+
+    `defined` knows which bytes were ever written: reading another is an error.
+    """
+
+    def __init__(self, owners: int, size: int) -> None:
+        self.size = -(-size // 16) * 16
+        self.limit = size
+        self.bytes = np.full(owners * self.size, POISON, np.uint8)
+        self.defined = np.zeros(owners * self.size, bool)
+        self._views: dict[int, Array] = {word_size: self.bytes.view(word) for word_size, word in WORDS.items()}
+        self._defined: dict[int, Array] = {
+            word_size: self.defined.view(word) for word_size, word in WORDS.items() if word_size < 16
+        }
+
+    def forget(self) -> None:
+        """As if nothing had been written."""
+        self.bytes[...] = POISON
+        self.defined[...] = False
+
+    def view(self, size: int) -> Array:
+        """All of it as words of so many bytes; owner o's byte i is byte o * self.size + i."""
+        return self._views[size]
+
+    def offsets(self, owners: Array, inside: Array, size: int) -> Array:
+        """Positions of accesses at byte `inside` of their owner's memory. Raises `OutOfBounds` with the first outside it."""
+        if int(inside.max(initial=0)) + size > self.limit:
+            where = tuple(int(i) for i in np.argwhere(inside.astype(np.int64) + size > self.limit)[0])
+            raise OutOfBounds(where, f"{size} B at byte {int(inside[where])} of {self.limit}")
+        return owners + inside
+
+    def first_undefined(self, positions: Array, size: int) -> tuple[int, ...] | None:
+        """Which of the accesses reads a byte that nobody wrote."""
+        word = min(size, 8)
+        whole = np.uint64(0x0101010101010101 & ((1 << 8 * word) - 1))
+        shadow = self._defined[word]
+        index = positions // word
+        undefined = shadow[index] != whole
+        if size == 16:
+            undefined |= shadow[index + 1] != whole
+        return tuple(int(i) for i in np.argwhere(undefined)[0]) if undefined.any() else None
+
+    def define(self, positions: Array, size: int, *, defined: bool = True) -> None:
+        """These bytes were written; or, with `defined` false, are about to be, and nobody may read them before."""
+        word = min(size, 8)
+        whole = 0x0101010101010101 & ((1 << 8 * word) - 1) if defined else 0
+        shadow = self._defined[word]
+        index = positions // word
+        shadow[index] = whole
+        if size == 16:
+            shadow[index + 1] = whole
+
+
+def _extent(array: Any) -> tuple[int, int, int]:
+    """(address of the first element, address and bytes of the memory that it is part of)."""
+    if isinstance(array, np.ndarray):
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        return array.ctypes.data, owner.ctypes.data, owner.nbytes
+    storage = array.untyped_storage()
+    return array.data_ptr(), storage.data_ptr(), storage.nbytes()
+
+
+def _bytes_at(address: int, size: int, keeps: Any) -> Array:
+    """`size` bytes at `address`, which live as long as `keeps`."""
+    if isinstance(keeps, np.ndarray):
+        owner = keeps
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        if owner.ctypes.data == address and owner.flags.c_contiguous:
+            return owner.reshape(-1).view(np.uint8)
+    buffer = (ctypes.c_uint8 * size).from_address(address) if size else (ctypes.c_uint8 * 0)()
+    buffer._keeps = keeps  # type: ignore[attr-defined]
+    return np.asarray(buffer)

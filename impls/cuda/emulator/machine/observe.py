@@ -1,0 +1,246 @@
+"""What sees the accesses and the synchronisation of launches: it checks their order, and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from impls.cuda.emulator.arithmetic import RULES as ARITHMETIC
+from impls.cuda.emulator.checks.happens_before import HappensBefore, Order, Scope
+from impls.cuda.emulator.checks.shadow import Region
+from impls.cuda.emulator.counting.counters import Counters
+from impls.cuda.emulator.counting.footprint import Footprint
+from impls.cuda.emulator.machine.fronts import LANES, Front
+from impls.cuda.emulator.machine.memory import GLOBAL_BASE, GlobalMemory
+from impls.cuda.emulator.machine.state import Loaded, Shape
+from impls.cuda.emulator.ptx.syntax import TYPE_BYTES, Instruction
+from impls.cuda.emulator.rules import Rule
+from impls.cuda.emulator.tensor_cores.rules import RULES as TENSOR_CORES
+
+Array = np.ndarray[Any, Any]
+
+RULES = {**ARITHMETIC, **TENSOR_CORES}
+Space = Literal["shared", "global"]
+COARSEST = 4
+"""Bytes that the checks of order take as one, unless a kernel has narrower accesses."""
+ACCESSES = {"ld", "ldu", "st", "atom", "red"}
+COUNTED = ("executions", "lanes")
+
+
+class Observer:
+    """Of launches that follow each other, one schedule's. Warps are numbered among those that reside; `begin` and `reside` say
+    which those are. `pc` is the index of the instruction; `positions` are bytes [warps, 32] of the space's array, `active` is
+    bool [warps, 32] or None for all lanes."""
+
+    def __init__(self, loaded: Sequence[Loaded], memory: GlobalMemory, *, checks: bool, counts: bool) -> None:
+        self._memory = memory
+        self._checks = checks
+        self._counts = counts
+        self._grain: dict[Space, int] = {"shared": grain_of(loaded, "shared"), "global": grain_of(loaded, "global")}
+        self._order: HappensBefore | None = None
+        self.counters: list[Counters] = []
+        self.rules: dict[str, Rule] = {}
+
+    def begin(self, loaded: Loaded, shape: Shape, overlaps: bool) -> None:
+        """The next launch."""
+        if self._checks:
+            if self._order is None:
+                self._order = HappensBefore(shape.blocks, shape.warps, self._grain)
+                self._order.add_global("global", self._memory.arena.size)
+            else:
+                self._order.launch_boundary(shape.blocks, shape.warps, overlaps=overlaps)
+            self._order.add_shared("shared", loaded.shared_bytes + 2 * 16)
+        self._warps_per_block = shape.warps
+        self._counter = Counters([instruction.name for instruction in loaded.function.body])
+        self._counter.launched(shape.blocks)
+        self.counters.append(self._counter)
+        self._footprint = Footprint(GLOBAL_BASE, max(self._memory.arena.size, 1))
+        self.executions, self.lanes = (self._counter.by_instruction(name) for name in COUNTED)
+
+    def reside(self, blocks: Sequence[int], shared_size: int) -> None:
+        """These blocks execute next, all of them."""
+        self._first_warp = blocks[0] * self._warps_per_block
+        self._shared_size = shared_size
+
+    def end(self) -> None:
+        """The launch is over."""
+        self._counter.dram_bytes = self._footprint.fetched_bytes
+
+    def rests_on(self, rules: Sequence[str]) -> None:
+        """An instruction of the kernel follows these rules."""
+        self.rules.update({name: RULES[name] for name in rules})
+
+    def read(
+        self,
+        front: Front,
+        space: str,
+        positions: Array,
+        size: int,
+        active: Array | None,
+        pc: int,
+        scope: Scope | None = None,
+        order: Order = "relaxed",
+    ) -> None:
+        """A load of `size` bytes a lane; with a scope a strong one."""
+        self._count(front, space, positions, size, active, pc, writes=False)
+        if self._order is not None and space != "local":
+            self._order.read(self._warps(front), space, self._inside(space, positions), size, active, pc, scope, order)
+
+    def write(
+        self,
+        front: Front,
+        space: str,
+        positions: Array,
+        size: int,
+        active: Array | None,
+        pc: int,
+        scope: Scope | None = None,
+        order: Order = "relaxed",
+    ) -> None:
+        """A store."""
+        self._count(front, space, positions, size, active, pc, writes=True)
+        if self._order is not None and space != "local":
+            self._order.write(self._warps(front), space, self._inside(space, positions), size, active, pc, scope, order)
+
+    def atomic(
+        self, front: Front, space: str, positions: Array, size: int, active: Array, pc: int, scope: Scope, order: Order
+    ) -> None:
+        """A read and a write that nothing comes between."""
+        self._count(front, space, positions, size, active, pc, writes=True)
+        if self._order is not None and space != "local":
+            self._order.atomic(self._warps(front), space, self._inside(space, positions), size, active, pc, scope, order)
+
+    def rows(self, front: Front, positions: Array, pc: int, *, writes: bool) -> None:
+        """ldmatrix or stmatrix: rows of 16 bytes at `positions`, [warps, matrices, 8 or 16]."""
+        flat = positions.reshape(front.count, -1)
+        if self._counts:
+            matrices = flat.shape[1] // 8
+            inside = np.zeros((front.count, LANES), np.uint64)
+            inside[:, : flat.shape[1]] = flat % self._shared_size
+            self._counter.matrix_access(pc, inside, matrices)
+        if self._order is not None:
+            hook = self._order.write if writes else self._order.read
+            hook(self._warps(front), "shared", self._inside("shared", flat), 16, None, pc)
+
+    def copy_begins(self, front: Front, to: Array, active: Array, source: Array, reads: Array, size: int, pc: int) -> int:
+        """cp.async from `source`, where `reads`, is under way; the answer identifies it."""
+        if self._counts and reads.any():
+            self._count(front, "global", source, size, reads, pc, writes=False)
+        if self._order is None:
+            return 0
+        into = Region("shared", self._inside("shared", to), size, active)
+        return self._order.async_issue(self._warps(front), into, Region("global", source, size, reads), pc)
+
+    def copy_ends(self, token: int, warps: Array) -> None:
+        """Of that copy, what `warps` waited for is there."""
+        if self._order is not None:
+            self._order.async_complete(token, warps + self._first_warp)
+
+    def bulk_begins(self, warp: int, to: int, source: int, size: int, pc: int) -> int:
+        """A bulk copy of one thread, from and to these positions, is under way."""
+        steps = 16 * np.arange(size // 16)[None]
+        if self._counts:
+            column = self._counter.by_instruction
+            column("global_bytes")[pc] += size
+            column("global_requests")[pc] += 1
+            column("sectors")[pc] += (source + size - 1) // 32 - source // 32 + 1
+            self._footprint.read((np.uint64(GLOBAL_BASE + source) + steps.astype(np.uint64)), 16)
+        if self._order is None or not size:
+            return 0
+        into = Region("shared", to % self._shared_size + steps, 16, None)
+        warps = np.array([warp + self._first_warp])
+        return self._order.async_issue(warps, into, Region("global", source + steps, 16, None), pc, bulk=True)
+
+    def bulk_ends(self, token: int, warp: int, key: tuple[int, int, int]) -> None:
+        """It is there for whoever acquires the phase `key` of an mbarrier."""
+        if self._order is not None and token:
+            self._order.async_complete(token, np.array([warp + self._first_warp]), self._key(key))
+
+    def barrier(self, groups: Sequence[Array], pc: int) -> None:
+        """The warps of each group have met."""
+        if self._order is not None:
+            for size in {len(group) for group in groups}:
+                self._order.barrier(np.array([group for group in groups if len(group) == size]) + self._first_warp)
+
+    def warps_met(self, front: Front) -> None:
+        """The lanes of each warp have met."""
+        if self._order is not None:
+            self._order.warp_sync(self._warps(front))
+
+    def fence(self, warps: Array, scope: Scope) -> None:
+        """What these warps did before comes before what they do after, for those in `scope`."""
+        if self._order is not None:
+            self._order.fence(warps + self._first_warp, scope)
+
+    def proxy_fence(self, warps: Array) -> None:
+        """What these warps know may be read and written by bulk copies."""
+        if self._order is not None:
+            self._order.proxy_fence(warps + self._first_warp)
+
+    def waits_for_earlier_launches(self, warps: Array) -> None:
+        """griddepcontrol.wait."""
+        if self._order is not None:
+            self._order.griddepcontrol_wait(warps + self._first_warp)
+
+    def arrives(self, warp: int, key: tuple[int, int, int]) -> None:
+        """A warp arrives at the phase `key`: block that resides, byte of its shared memory, number."""
+        if self._order is not None:
+            self._order.release(np.array([warp + self._first_warp]), [self._key(key)])
+
+    def phase_ends(self, key: tuple[int, int, int]) -> None:
+        """All have arrived."""
+        if self._order is not None:
+            self._order.complete_phase(self._key(key))
+
+    def finds_ended(self, warp: int, key: tuple[int, int, int]) -> None:
+        """A warp has seen that the phase is over."""
+        if self._order is not None:
+            self._order.acquire(np.array([warp + self._first_warp]), [self._key(key)])
+
+    def diverged(self, pc: int, count: int) -> None:
+        """At a branch, lanes of `count` warps went different ways."""
+        self._counter.diverged(pc, count)
+
+    def waited(self, pc: int, count: int) -> None:
+        """`count` warps had to wait for others."""
+        self._counter.waited(pc, count)
+
+    def _warps(self, front: Front) -> Array:
+        return front.warps + self._first_warp
+
+    def _inside(self, space: str, positions: Array) -> Array:
+        return positions if space == "global" else positions % self._shared_size
+
+    def _key(self, key: tuple[int, int, int]) -> tuple[int, int, int]:
+        block, byte, phase = key
+        return block + self._first_warp // self._warps_per_block, byte, phase
+
+    def _count(
+        self, front: Front, space: str, positions: Array, size: int, active: Array | None, pc: int, *, writes: bool
+    ) -> None:
+        if not self._counts or space == "local":
+            return
+        everyone = np.ones((front.count, LANES), bool) if active is None else active
+        if space == "shared":
+            self._counter.shared_access(pc, (positions % self._shared_size).astype(np.uint64), size, everyone)
+            return
+        addresses = (positions + GLOBAL_BASE).astype(np.uint64)
+        self._counter.global_access(pc, addresses, size, everyone)
+        (self._footprint.write if writes else self._footprint.read)(addresses if active is None else addresses[active], size)
+
+
+def grain_of(loaded: Sequence[Loaded], space: str) -> int:
+    """Bytes of the narrowest access that kernels make to a space, as far as their instructions say; 4 at most."""
+    return min((_bytes(instruction, space) for each in loaded for instruction in each.function.body), default=COARSEST)
+
+
+def _bytes(instruction: Instruction, space: str) -> int:
+    if instruction.opcode not in ACCESSES or "param" in instruction.modifiers:
+        return COARSEST
+    spaces = {"shared", "shared::cta", "global", "local", "const"} & set(instruction.modifiers)
+    if spaces and not any(each.startswith(space) for each in spaces):
+        return COARSEST
+    count = next((int(modifier[1:]) for modifier in instruction.modifiers if modifier in ("v2", "v4", "v8")), 1)
+    return min(count * TYPE_BYTES.get(instruction.modifiers[-1], COARSEST), COARSEST)

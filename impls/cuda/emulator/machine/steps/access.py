@@ -1,0 +1,256 @@
+"""Loads and stores of global, shared, local and constant memory, by spaces of their own or by generic addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from impls.cuda.emulator.checks.happens_before import Order, Scope
+from impls.cuda.emulator.machine.binding import Array, Binder, Constant, Step, full, lanes
+from impls.cuda.emulator.machine.fronts import LANES, Front
+from impls.cuda.emulator.machine.memory import LOCAL_BASE, SHARED_BASE, OutOfBounds
+from impls.cuda.emulator.machine.state import At, State, word_of
+from impls.cuda.emulator.ptx.syntax import TYPE_BYTES, Address, Symbol
+
+SPACES = {"global": "global", "const": "global", "shared": "shared", "shared::cta": "shared", "local": "local"}
+VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+LARGEST_WORD = 16
+STRONG: Mapping[str, Order] = {
+    "volatile": "relaxed",
+    "relaxed": "relaxed",
+    "acquire": "acquire",
+    "release": "release",
+    "mmio": "relaxed",
+}
+HINTS = {"nc", "weak", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "unified"}
+SCOPES: Mapping[str, Scope] = {"cta": "cta", "cluster": "cluster", "gpu": "gpu", "sys": "sys"}
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a load or store says of itself."""
+
+    space: str | None
+    """None for a generic address."""
+    count: int
+    """Elements a lane."""
+    kind: str
+    """Of an element."""
+    scope: Scope | None
+    """Of a strong access; None of a weak one."""
+    order: Order
+
+    @property
+    def size(self) -> int:
+        """Bytes a lane."""
+        return self.count * TYPE_BYTES[self.kind]
+
+
+def access_of(binder: Binder) -> Access:
+    """Read the modifiers of ld and st. Raises `Unknown` on one that is not theirs."""
+    *modifiers, kind = binder.instruction.modifiers
+    space, count = None, 1
+    scope: Scope | None = None
+    order: Order = "relaxed"
+    for modifier in modifiers:
+        if modifier in SPACES:
+            space = SPACES[modifier]
+        elif modifier in VECTORS:
+            count = VECTORS[modifier]
+        elif modifier in STRONG:
+            order, scope = STRONG[modifier], scope or "sys"
+        elif modifier in SCOPES:
+            scope = SCOPES[modifier]
+        elif modifier not in HINTS and not modifier.startswith(("L1::", "L2::")):
+            raise binder.unknown(f".{modifier} of {binder.instruction.name}")
+    if kind not in TYPE_BYTES or kind == "b128":
+        raise binder.unknown(f".{kind} of {binder.instruction.name}")
+    return Access(space, count, kind, scope, order)
+
+
+def load(binder: Binder, pc: int) -> Step:
+    """ld. A narrower signed value fills its register with the sign."""
+    if "param" in binder.instruction.modifiers or "param::entry" in binder.instruction.modifiers:
+        return _parameter(binder)
+    access = access_of(binder)
+    base, offset = binder.address(binder.operands[1])
+    destinations = binder.destinations(binder.operands[0])
+    state = binder.state
+    element = np.dtype(f"{'i' if access.kind.startswith('s') else 'u'}{TYPE_BYTES[access.kind]}")
+
+    def step(front: Front) -> None:
+        mask = binder.mask(front)
+        if mask is not None and not mask.any():
+            return
+        values = np.empty((front.count, LANES, access.count), element)
+        for place in places(state, access, base[front.rows], offset, front, mask):
+            space, positions, active = place
+            found = gather(state, space, positions, access.size, element)
+            if active is mask:
+                values = found
+            else:
+                values[active] = found[active]
+            if space != "global":
+                _require_defined(state, space, positions, access.size, active)
+            state.watch.read(front, space, positions, access.size, active, pc, access.scope, access.order)
+        for number, destination in enumerate(destinations):
+            if destination is not None:
+                destination.put(front, mask, values[..., number].astype(destination.array.dtype, copy=False))
+
+    return step
+
+
+def store(binder: Binder, pc: int) -> Step:
+    """st. Lanes that write different values to one place in one instruction are an error."""
+    access = access_of(binder)
+    base, offset = binder.address(binder.operands[0])
+    sources = binder.parts(binder.operands[1], access.kind)
+    if len(sources) != access.count:
+        raise binder.unknown(f"{len(sources)} values in {binder.instruction.name}")
+    state = binder.state
+    element = np.dtype(f"u{TYPE_BYTES[access.kind]}")
+
+    def step(front: Front) -> None:
+        mask = binder.mask(front)
+        if mask is not None and not mask.any():
+            return
+        values = np.empty((front.count, LANES, access.count), element)
+        for number, source in enumerate(sources):
+            values[..., number] = source[front.rows]
+        for space, positions, active in places(state, access, base[front.rows], offset, front, mask):
+            state.watch.write(front, space, positions, access.size, active, pc, access.scope, access.order)
+            scatter(state, space, positions, access.size, values, active)
+        state.progress += 1
+
+    return step
+
+
+def places(
+    state: State, access: Access, address: Array, offset: int, front: Front, mask: Array | None
+) -> list[tuple[str, Array, Array | None]]:
+    """[(space, positions in its array, lanes)] of an access; several only if a generic address leads to several spaces."""
+    address = lanes(address, front)
+    if offset:
+        address = address + address.dtype.type(offset & (2 ** (8 * address.dtype.itemsize) - 1))
+    if access.space is not None:
+        return [(access.space, locate(state, access.space, address, front, mask, access.size), mask)]
+    active = full(mask, front)
+    found: list[tuple[str, Array, Array | None]] = []
+    local = address >= np.uint64(LOCAL_BASE)
+    shared = ~local & (address >= np.uint64(SHARED_BASE))
+    for space, lanes_there, window in (
+        ("global", ~local & ~shared, 0),
+        ("shared", shared, SHARED_BASE),
+        ("local", local, LOCAL_BASE),
+    ):
+        there = lanes_there & active
+        if there.any():
+            everyone = mask if (there == active).all() else there
+            found.append((space, locate(state, space, address - np.uint64(window), front, everyone, access.size), everyone))
+    return found
+
+
+def locate(state: State, space: str, address: Array, front: Front, mask: Array | None, size: int) -> Array:
+    """int64 [warps, 32] positions in the space's array; lanes that take no part are where the first of the others is.
+
+    Raises `At` where an access is not aligned to its size, or outside its memory.
+    """
+    if mask is not None:
+        address = np.where(mask, address, address[mask][0])
+    aligned = min(size, LARGEST_WORD) - 1
+    odd = address & address.dtype.type(aligned)
+    if odd.any():
+        row, lane = (int(i) for i in np.argwhere(odd)[0])
+        raise At(f"{size} B at {int(address[row, lane]):#x} of {space} memory are misaligned", row, lane)
+    try:
+        if space == "global":
+            return state.memory.offsets(address.astype(np.uint64, copy=False), size).astype(np.int64)
+        inside = np.minimum(address, address.dtype.type(2**31)).astype(np.int64)
+        if space == "shared":
+            return state.shared.offsets(state.shared_base[front.rows], inside, size)
+        return state.local.offsets(state.local_base[front.rows], inside, size)
+    except OutOfBounds as error:
+        raise At(f"out of bounds of {space} memory: {error}", error.where[0], error.where[1]) from error
+
+
+def array_of(state: State, space: str, size: int) -> Array:
+    """A space's memory, as words of so many bytes."""
+    if space == "global":
+        return state.memory.view(size)
+    return (state.shared if space == "shared" else state.local).view(size)
+
+
+def gather(state: State, space: str, positions: Array, size: int, element: np.dtype[Any]) -> Array:
+    """[warps, 32, size / element] read at `positions`."""
+    word = min(size, LARGEST_WORD)
+    array = array_of(state, space, word)
+    index = positions // word
+    parts = [array.take(index + part).view(element).reshape(*positions.shape, -1) for part in range(size // word)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+
+def scatter(state: State, space: str, positions: Array, size: int, values: Array, active: Array | None) -> None:
+    """Write `values`, [warps, 32, size / element]. Raises `At` where another lane wrote something else to the same place."""
+    word = min(size, LARGEST_WORD)
+    array = array_of(state, space, word)
+    per_word = values.shape[-1] * word // size
+    if active is not None:
+        positions, values = positions[active], values[active]
+    for part in range(size // word):
+        slab = np.ascontiguousarray(values[..., part * per_word : (part + 1) * per_word])
+        index = positions // word + part
+        array[index] = slab.view(array.dtype)[..., 0]
+        left = array.take(index).view(values.dtype).reshape(slab.shape)
+        if (left != slab).any():
+            first = np.argwhere((left != slab).any(axis=-1))[0]
+            row, lane = (int(i) for i in (np.argwhere(active)[int(first[0])] if active is not None else first))
+            raise At(f"another lane of the same instruction writes something else to this place of {space} memory", row, lane)
+    if space != "global":
+        memory = state.shared if space == "shared" else state.local
+        for part in range(size // word):
+            memory.define(positions + part * word, word)
+
+
+def _require_defined(state: State, space: str, positions: Array, size: int, active: Array | None) -> None:
+    memory = state.shared if space == "shared" else state.local
+    for part in range(0, size, LARGEST_WORD):
+        where = memory.first_undefined(positions + part, min(size, LARGEST_WORD))
+        if where is not None:
+            row, lane = where if active is None or active[where] else (int(i) for i in np.argwhere(active)[0])
+            inside = int(positions[row, lane]) % memory.size
+            raise At(
+                f"byte {inside} or one after it of {space} memory was never written, or its copy is still under way", row, lane
+            )
+
+
+def _parameter(binder: Binder) -> Step:
+    """ld.param: the same in all lanes of all launches of one binding."""
+    kind = binder.instruction.modifiers[-1]
+    address = binder.operands[1]
+    if not isinstance(address, Address) or not isinstance(address.base, Symbol):
+        raise binder.unknown(f"parameter address {address}")
+    held = binder.state.loaded.parameters.get(address.base.name)
+    if held is None:
+        raise binder.unknown(f"parameter {address.base.name}")
+    destinations = binder.destinations(binder.operands[0])
+    size, start = TYPE_BYTES[kind], address.base.offset + address.offset
+    if start + size * len(destinations) > len(held):
+        raise At(
+            f"byte {start + size * len(destinations) - 1} of parameter {address.base.name}, which has {len(held)}", 0, None
+        )
+    element = np.dtype(f"{'i' if kind.startswith('s') else 'u'}{size}")
+    values = [
+        Constant(np.frombuffer(held, element, 1, start + size * number)[0].astype(word_of(kind)))
+        for number in range(len(destinations))
+    ]
+
+    def step(front: Front) -> None:
+        mask = binder.mask(front)
+        for destination, value in zip(destinations, values, strict=True):
+            if destination is not None:
+                destination.put(front, mask, value.value)
+
+    return step

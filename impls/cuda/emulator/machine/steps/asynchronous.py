@@ -1,0 +1,143 @@
+"""cp.async and cp.async.bulk. PTX ISA 9.1, 9.7.9.25."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from impls.cuda.emulator.machine.binding import Binder, Constant, Source, Step, full, lanes
+from impls.cuda.emulator.machine.copies import BulkCopy, Copy
+from impls.cuda.emulator.machine.fronts import LANES, Front
+from impls.cuda.emulator.machine.state import At
+from impls.cuda.emulator.machine.steps.access import locate
+from impls.cuda.emulator.machine.steps.synchronise import require_immediate
+from impls.cuda.emulator.ptx.syntax import Register
+
+BULK = {"bulk", "shared::cluster", "shared::cta", "global", "mbarrier::complete_tx::bytes"}
+BULK_ALIGNMENT = 16
+
+
+def copy(binder: Binder, pc: int) -> Step:
+    """Everything that is called cp.async."""
+    modifiers = binder.instruction.modifiers
+    if modifiers[0] != "async":
+        raise binder.unknown(binder.instruction.name)
+    kinds: dict[str, Callable[[Binder, int], Step]] = {
+        "ca": _copy,
+        "cg": _copy,
+        "commit_group": _commit,
+        "wait_group": _wait_group,
+        "wait_all": _wait_all,
+        "bulk": _bulk,
+    }
+    if modifiers[1] not in kinds:
+        raise binder.unknown(binder.instruction.name)
+    return kinds[modifiers[1]](binder, pc)
+
+
+def _copy(binder: Binder, pc: int) -> Step:
+    """cp.async.{ca, cg}.shared.global [to], [from], size{, bytes to read | predicate not to read}{, policy}."""
+    known = {"async", "ca", "cg", "shared", "shared::cta", "global"}
+    strange = [each for each in binder.instruction.modifiers if each not in known and not each.startswith("L2::")]
+    if strange:
+        raise binder.unknown(binder.instruction.name)
+    (to, to_offset), (source, source_offset) = (binder.address(operand) for operand in binder.operands[:2])
+    size = require_immediate(binder, binder.operands[2])
+    state = binder.state
+    read_of: Source = Constant(np.asarray(size, np.int64))
+    if len(binder.operands) > 3:
+        last = binder.operands[3]
+        ignores = isinstance(last, Register) and state.loaded.function.registers[last.name] == "pred"
+        given = binder.source(last, "pred" if ignores else "b32")
+        read_of = _Read(given, size) if ignores else given
+
+    def step(front: Front) -> None:
+        mask = binder.mask(front)
+        if mask is not None and not mask.any():
+            return
+        read = np.broadcast_to(np.asarray(read_of[front.rows]).astype(np.int64), (front.count, LANES))
+        active = full(mask, front)
+        reads = active & (read > 0)
+        positions = locate(state, "shared", _moved(to[front.rows], to_offset, front), front, mask, size)
+        if reads.any():
+            origin = locate(state, "global", _moved(source[front.rows], source_offset, front), front, reads, size)
+        else:
+            origin = np.zeros_like(positions)
+        token = state.watch.copy_begins(front, positions, active, origin, reads, size, pc)
+        state.copies.issue(Copy(front.warps, positions, origin, size, read, active, token))
+        state.progress += 1
+
+    return step
+
+
+class _Read:
+    """Bytes to read: none where the predicate holds."""
+
+    def __init__(self, ignored: Source, size: int) -> None:
+        self._ignored, self._size = ignored, size
+
+    def __getitem__(self, rows: object) -> np.ndarray:
+        return np.where(self._ignored[rows], 0, self._size)
+
+
+def _moved(address: np.ndarray, offset: int, front: Front) -> np.ndarray:
+    address = lanes(address, front)
+    return address + address.dtype.type(offset & (2 ** (8 * address.dtype.itemsize) - 1)) if offset else address
+
+
+def _commit(binder: Binder, pc: int) -> Step:
+    return lambda front: binder.state.copies.commit(front.warps)
+
+
+def _wait_group(binder: Binder, pc: int) -> Step:
+    left = require_immediate(binder, binder.operands[0])
+    return lambda front: binder.state.copies.wait(front.warps, left)
+
+
+def _wait_all(binder: Binder, pc: int) -> Step:
+    return lambda front: binder.state.copies.wait_all(front.warps)
+
+
+def _bulk(binder: Binder, pc: int) -> Step:
+    """cp.async.bulk.shared.global.mbarrier::complete_tx::bytes [to], [from], size, [barrier]."""
+    modifiers = [each for each in binder.instruction.modifiers[1:] if not each.startswith("L2::")]
+    if not set(modifiers) <= BULK or "mbarrier::complete_tx::bytes" not in modifiers or not modifiers[1].startswith("shared"):
+        raise binder.unknown(binder.instruction.name)
+    to, source, size_operand, barrier = binder.operands[:4]
+    (to_base, to_offset), (base, offset), (mbar, mbar_offset) = (binder.address(each) for each in (to, source, barrier))
+    size_of = binder.source(size_operand, "b32")
+    state = binder.state
+
+    def step(front: Front) -> None:
+        mask = binder.mask(front)
+        active = full(mask, front)
+        if not active.any():
+            return
+        sizes = lanes(size_of[front.rows], front)
+        to_address, from_address, barrier_address = (
+            _moved(array[front.rows], moved, front)
+            for array, moved in ((to_base, to_offset), (base, offset), (mbar, mbar_offset))
+        )
+        for row, lane in np.argwhere(active).tolist():
+            warp, size = int(front.warps[row]), int(sizes[row, lane])
+            one = Front(pc, front.warps[row : row + 1], (np.arange(LANES) == lane)[None])
+            places = [
+                int(locate(state, space, address[row : row + 1], one, one.mask, 1)[0, lane])
+                for space, address in (("shared", to_address), ("global", from_address), ("shared", barrier_address))
+            ]
+            if any(number % BULK_ALIGNMENT for number in (places[0], places[1], size)):
+                raise At(f"a bulk copy of {size} B is not of {BULK_ALIGNMENT} B at {BULK_ALIGNMENT} B", row, lane)
+            for space, address in (("shared", to_address), ("global", from_address)):
+                last = address[row : row + 1] + address.dtype.type(max(size - 1, 0))
+                locate(state, space, last, one, one.mask, 1)
+            block = int(state.block_of[warp])
+            token = state.watch.bulk_begins(warp, places[0], places[1], size, pc)
+            state.shared.defined[places[0] : places[0] + size] = False
+            inside = places[2] - block * state.shared.size
+            if (block, inside) not in state.mbarriers:
+                raise At(f"no mbarrier was initialised at byte {inside} of shared memory", row, lane)
+            state.copies.bulk.append(BulkCopy(block, places[0], places[1], size, inside, warp, token))
+        state.progress += 1
+
+    return step

@@ -1,0 +1,122 @@
+"""atom and red: one lane after the other, in the order of the schedule. PTX ISA 9.1, 9.7.13.5 and 9.7.13.7."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from impls.cuda.emulator.arithmetic import operation
+from impls.cuda.emulator.checks.happens_before import Order, Scope
+from impls.cuda.emulator.machine.binding import Array, Binder, Step, full, lanes
+from impls.cuda.emulator.machine.fronts import LANES, Front
+from impls.cuda.emulator.machine.state import word_of
+from impls.cuda.emulator.machine.steps.access import SCOPES, SPACES, Access, array_of, places
+from impls.cuda.emulator.ptx.syntax import TYPE_BYTES
+
+SEMANTICS: Mapping[str, Order] = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
+Update = Callable[..., Array]
+"""(old, operand[, second operand]) -> new, 0-d bits."""
+
+
+def atomic(binder: Binder, pc: int) -> Step:
+    """atom, which gives what was there before, and red, which does not."""
+    returns = binder.instruction.opcode == "atom"
+    *modifiers, kind = binder.instruction.modifiers
+    space, name = None, None
+    scope: Scope = "gpu"
+    order: Order = "relaxed"
+    options: list[str] = []
+    for modifier in modifiers:
+        if modifier in SPACES:
+            space = SPACES[modifier]
+        elif modifier in SCOPES:
+            scope = SCOPES[modifier]
+        elif modifier in SEMANTICS:
+            order = SEMANTICS[modifier]
+        elif modifier in ("noftz",):
+            options.append(modifier)
+        elif name is None and modifier in UPDATES:
+            name = modifier
+        else:
+            raise binder.unknown(f".{modifier} of {binder.instruction.name}")
+    if name is None or TYPE_BYTES.get(kind) not in (2, 4, 8):
+        raise binder.unknown(binder.instruction.name)
+    update = UPDATES[name](kind)
+    access = Access(space, 1, kind, scope, order)
+    result, operands = (binder.operands[0], binder.operands[1:]) if returns else (None, binder.operands)
+    destinations = binder.destinations(result) if result is not None else []
+    base, offset = binder.address(operands[0])
+    sources = [binder.source(operand, kind) for operand in operands[1:3]]
+    word, state = word_of(kind), binder.state
+
+    def step(front: Front) -> None:
+        mask = binder.mask(front)
+        if mask is not None and not mask.any():
+            return
+        old: Array = np.zeros((front.count, LANES), word)
+        values = [lanes(source[front.rows], front) for source in sources]
+        for found, positions, active in places(state, access, base[front.rows], offset, front, mask):
+            array, index = array_of(state, found, access.size), positions // access.size
+            there = full(active, front)
+            for row in state.schedule.order(front.count).tolist():
+                one = front.some(np.arange(front.count) == row, pc)
+                state.watch.atomic(one, found, positions[row : row + 1], access.size, there[row : row + 1], pc, scope, order)
+                for lane in np.flatnonzero(there[row]):
+                    place = index[row, lane]
+                    before = array[place]
+                    old[row, lane] = before
+                    array[place] = update(np.asarray(before), *(value[row, lane] for value in values))
+        state.progress += 1
+        if destinations and destinations[0] is not None:
+            destinations[0].put(front, mask, old)
+
+    return step
+
+
+def _arithmetic(name: str, *modifiers: str) -> Callable[[str], Update]:
+    def of(kind: str) -> Update:
+        function = operation(name, (*modifiers, kind)).function
+        return lambda old, value: function(old, np.asarray(value))
+
+    return of
+
+
+def _add(kind: str) -> Update:
+    rounding = ("rn",) if kind.startswith(("f", "bf")) else ()
+    return _arithmetic("add", *rounding)(kind)
+
+
+def _exchange(kind: str) -> Update:
+    return lambda old, value: value
+
+
+def _compare_and_swap(kind: str) -> Update:
+    return lambda old, expected, value: value if old == expected else old
+
+
+def _increment(kind: str) -> Update:
+    return lambda old, limit: old * 0 if old >= limit else old + old.dtype.type(1)
+
+
+def _decrement(kind: str) -> Update:
+    return lambda old, limit: limit if old == 0 or old > limit else old - old.dtype.type(1)
+
+
+def _logic(name: str) -> Callable[[str], Update]:
+    function = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[name]
+    return lambda kind: lambda old, value: function(old, value)
+
+
+UPDATES: dict[str, Callable[[str], Update]] = {
+    "add": _add,
+    "min": _arithmetic("min"),
+    "max": _arithmetic("max"),
+    "and": _logic("and"),
+    "or": _logic("or"),
+    "xor": _logic("xor"),
+    "exch": _exchange,
+    "cas": _compare_and_swap,
+    "inc": _increment,
+    "dec": _decrement,
+}

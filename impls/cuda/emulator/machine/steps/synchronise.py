@@ -1,0 +1,284 @@
+"""Barriers, fences, and the waits of asynchronous copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from impls.cuda.emulator.checks.happens_before import Scope
+from impls.cuda.emulator.machine.barriers import BARRIERS, NOWHERE, Mbarrier
+from impls.cuda.emulator.machine.binding import Array, Binder, Constant, Control, Source, Step, chosen, full, lanes
+from impls.cuda.emulator.machine.fronts import LANES, Front
+from impls.cuda.emulator.machine.memory import SHARED_BASE
+from impls.cuda.emulator.machine.state import At, State
+from impls.cuda.emulator.ptx.syntax import Address, Immediate
+
+RED = {"popc", "and", "or"}
+WAITS = ("test_wait", "try_wait")
+"""Of mbarrier: what ends a run of instructions."""
+SCOPES: Mapping[str, Scope] = {"cta": "cta", "cluster": "cluster", "gpu": "gpu", "gl": "gpu", "sys": "sys"}
+
+
+def barrier(binder: Binder, pc: int) -> Control:
+    """bar and barrier: sync, arrive and red."""
+    modifiers = [each for each in binder.instruction.modifiers if each not in ("cta", "aligned")]
+    action = modifiers[0]
+    operands = list(binder.operands)
+    state = binder.state
+    result = binder.destination(operands.pop(0)) if action == "red" else None
+    number_of = binder.source(operands[0], "b32")
+    count_of = binder.source(operands[1], "b32") if len(operands) > (2 if action == "red" else 1) else Constant(np.asarray(0))
+    predicate = binder.source(operands[-1], "pred") if action == "red" else None
+    operator = modifiers[1] if action == "red" else None
+    if action not in ("sync", "arrive", "red") or (action == "red" and operator not in RED):
+        raise binder.unknown(binder.instruction.name)
+
+    def step(front: Front) -> list[Front]:
+        warps = binder.whole(front)
+        here, _ = chosen(front, warps)
+        passing = [] if warps is None else [front.some(~warps, pc + 1)]
+        if action == "arrive":
+            passing = [front.some(np.ones(front.count, bool), pc + 1)]
+        numbers = lanes(number_of[here.rows], here)[:, 0]
+        counts = lanes(count_of[here.rows], here)[:, 0]
+        for number, count in {(int(n), int(c)) for n, c in zip(numbers, counts, strict=True)}:
+            if number >= BARRIERS or count % LANES:
+                raise At(f"barrier {number} with {count} threads; there are {BARRIERS}, and threads come in warps", 0, None)
+            at = here.warps[(numbers == number) & (counts == count)]
+            if predicate is not None:
+                state.barriers.predicate[number, at] = lanes(predicate[at], Front(pc, at)) & state.alive[at]
+            waits = None if action == "arrive" else pc + 1
+            state.barriers.arrive(number, state.block_of[at], at, count // LANES, waits)
+            release(state, number, pc)
+            stayed = int((state.barriers.resume[number, at] != NOWHERE).sum())
+            state.watch.waited(pc, stayed)
+        return [each for each in passing if each.count]
+
+    if result is not None:
+        assert operator is not None
+        state.reductions[pc] = (result, operator)
+    return step
+
+
+def release(state: State, number: int, pc: int) -> None:
+    """Let those go on that have met at barrier `number`."""
+    barriers = state.barriers
+    groups = barriers.complete(number, state.warps_alive(), state.block_of)
+    if not groups:
+        return
+    state.progress += 1
+    state.watch.barrier(groups, pc)
+    met = np.concatenate(groups)
+    for resume in np.unique(barriers.resume[number, met]).tolist():
+        if resume == NOWHERE:
+            continue
+        going = met[barriers.resume[number, met] == resume]
+        if resume - 1 in state.reductions:
+            _reduce(state, number, groups, resume - 1, going)
+        for group in state.schedule.groups(going, state.slot_of[going]):
+            alive = state.alive[group]
+            state.released.append(Front(resume, group, None if alive.all() else alive.copy()))
+    barriers.resume[number, met] = NOWHERE
+
+
+def _reduce(state: State, number: int, groups: list[Array], pc: int, going: Array) -> None:
+    """Give the warps that go on what bar.red found over their group."""
+    destination, operator = state.reductions[pc]
+    for group in groups:
+        given = state.barriers.predicate[number, group][state.alive[group]]
+        answer = {"popc": int(given.sum()), "and": bool(given.all()), "or": bool(given.any())}[operator]
+        rows = np.intersect1d(group, going)
+        if rows.size:
+            destination.put(Front(pc, rows), state.alive[rows], np.asarray(answer).astype(destination.array.dtype))
+
+
+def fence(binder: Binder) -> Step:
+    """membar and fence; of proxies too."""
+    modifiers = binder.instruction.modifiers
+    if modifiers and modifiers[0] == "proxy":
+        if modifiers[1].partition("::")[0] not in ("async", "alias"):
+            raise binder.unknown(binder.instruction.name)
+        return lambda front: binder.state.watch.proxy_fence(front.warps)
+    scopes = [SCOPES[each] for each in modifiers if each in SCOPES]
+    unknown = set(modifiers) - SCOPES.keys() - {"acq_rel", "sc", "acquire", "release", "mbarrier_init"}
+    if unknown or len(scopes) != 1:
+        raise binder.unknown(binder.instruction.name)
+    (scope,) = scopes
+
+    def step(front: Front) -> None:
+        mask = binder.mask(front)
+        warps = front.warps if mask is None else front.warps[mask.any(axis=1)]
+        binder.state.watch.fence(warps, scope)
+
+    return step
+
+
+def dependent_launch(binder: Binder) -> Step:
+    """griddepcontrol: launches run one after the other here, but who does not wait may not read what the last one wrote."""
+    if binder.instruction.modifiers == ("wait",):
+        return lambda front: binder.state.watch.waits_for_earlier_launches(front.warps)
+    return lambda front: None
+
+
+def nothing(binder: Binder) -> Step:
+    """What has no effect here: register budgets and hints."""
+    return lambda front: None
+
+
+class _Objects:
+    """Finds the mbarrier objects that lanes name."""
+
+    def __init__(self, binder: Binder, operand: Any) -> None:
+        self.state = binder.state
+        self.base, self.offset = binder.address(operand)
+        self.generic = not any(each.startswith("shared") for each in binder.instruction.modifiers)
+
+    def bytes_of(self, front: Front, mask: Array | None) -> tuple[Array, Array]:
+        """(int64 [warps, 32] byte of the block's shared memory, lanes that execute)."""
+        active = full(mask, front)
+        address = lanes(self.base[front.rows], front).astype(np.int64) + self.offset
+        if self.generic:
+            address = address - SHARED_BASE
+        outside = active & ((address < 0) | (address + 8 > self.state.shared.limit) | (address % 8 != 0))
+        if outside.any():
+            row, lane = (int(i) for i in np.argwhere(outside)[0])
+            raise At(f"byte {int(address[row, lane])} of shared memory can be no mbarrier", row, lane)
+        return address, active
+
+    def find(self, block: int, byte: int, row: int, lane: int) -> Mbarrier:
+        try:
+            return self.state.mbarriers[block, byte]
+        except KeyError:
+            raise At(f"no mbarrier was initialised at byte {byte} of shared memory", row, lane) from None
+
+
+def mbarrier(binder: Binder, pc: int) -> Step | Control:
+    """All of mbarrier: init, inval, arrive, arrive_drop left out, expect_tx, complete_tx, test_wait, try_wait."""
+    action = binder.instruction.modifiers[0]
+    if action in WAITS:
+        return _wait(binder, pc)
+    actions = {"init": _initialise, "inval": _invalidate, "arrive": _arrive, "expect_tx": _announce, "complete_tx": _announce}
+    if action not in actions:
+        raise binder.unknown(binder.instruction.name)
+    return actions[action](binder)
+
+
+def _initialise(binder: Binder) -> Step:
+    objects, count = _Objects(binder, binder.operands[0]), binder.source(binder.operands[1], "b32")
+
+    def one(block: int, byte: int, row: int, lane: int, warp: int, value: int) -> None:
+        binder.state.mbarriers[block, byte] = Mbarrier(value)
+
+    return _each_lane(binder, objects, count, one)
+
+
+def _invalidate(binder: Binder) -> Step:
+    objects = _Objects(binder, binder.operands[0])
+
+    def one(block: int, byte: int, row: int, lane: int, warp: int, value: int) -> None:
+        objects.find(block, byte, row, lane)
+        del binder.state.mbarriers[block, byte]
+
+    return _each_lane(binder, objects, Constant(np.asarray(0)), one)
+
+
+def _announce(binder: Binder) -> Step:
+    objects, size = _Objects(binder, binder.operands[0]), binder.source(binder.operands[1], "b32")
+    comes = binder.instruction.modifiers[0] == "complete_tx"
+
+    def one(block: int, byte: int, row: int, lane: int, warp: int, value: int) -> None:
+        found = objects.find(block, byte, row, lane)
+        phase = found.phase
+        found.came(value) if comes else found.announce(value)
+        binder.state.phase_passed(block, byte, phase)
+
+    return _each_lane(binder, objects, size, one)
+
+
+def _arrive(binder: Binder) -> Step:
+    """With .expect_tx the operand is bytes that are announced, else a count of arrivals; the result is the phase."""
+    if "noComplete" in binder.instruction.modifiers:
+        raise binder.unknown(binder.instruction.name)
+    place = next(number for number, operand in enumerate(binder.operands) if isinstance(operand, Address))
+    destinations = binder.destinations(binder.operands[0]) if place else [None]
+    objects = _Objects(binder, binder.operands[place])
+    rest = binder.operands[place + 1 :]
+    announces = "expect_tx" in binder.instruction.modifiers
+    value_of: Source = binder.source(rest[0], "b32") if rest else Constant(np.asarray(1))
+    state = binder.state
+    (destination,) = destinations
+
+    def one(block: int, byte: int, row: int, lane: int, warp: int, value: int) -> int:
+        found = objects.find(block, byte, row, lane)
+        state.watch.arrives(warp, (block, byte, found.phase))
+        phase = found.arrive(1, value) if announces else found.arrive(value)
+        state.phase_passed(block, byte, phase)
+        return phase
+
+    return _each_lane(binder, objects, value_of, one, destination)
+
+
+def _each_lane(
+    binder: Binder, objects: _Objects, value_of: Source, one: Callable[..., int | None], destination: Any = None
+) -> Step:
+    """A step that does `one` for each lane that executes it, in the order of the schedule."""
+    state = binder.state
+
+    def step(front: Front) -> None:
+        mask = binder.mask(front)
+        places, active = objects.bytes_of(front, mask)
+        values = lanes(value_of[front.rows], front)
+        results = np.zeros((front.count, LANES), np.uint64)
+        for row in state.schedule.order(front.count).tolist():
+            warp = int(front.warps[row])
+            for lane in np.flatnonzero(active[row]).tolist():
+                found = one(int(state.block_of[warp]), int(places[row, lane]), row, lane, warp, int(values[row, lane]))
+                results[row, lane] = found or 0
+        state.progress += 1
+        if destination is not None:
+            destination.put(front, mask, results)
+
+    return step
+
+
+def _wait(binder: Binder, pc: int) -> Control:
+    """Warps that wait in vain go on after the others."""
+    result, address, phase = binder.operands[:3]
+    destination, objects = binder.destination(result), _Objects(binder, address)
+    by_parity = "parity" in binder.instruction.modifiers
+    phase_of = binder.source(phase, "b32" if by_parity else "b64")
+    state = binder.state
+
+    def step(front: Front) -> list[Front]:
+        mask = binder.mask(front)
+        places, active = objects.bytes_of(front, mask)
+        phases = lanes(phase_of[front.rows], front)
+        over = np.zeros((front.count, LANES), bool)
+        for row, warp in enumerate(front.warps.tolist()):
+            block = int(state.block_of[warp])
+            for byte in np.unique(places[row][active[row]]).tolist():
+                there = active[row] & (places[row] == byte)
+                found = objects.find(block, byte, row, int(np.argmax(there)))
+                for value in np.unique(phases[row][there]).tolist():
+                    if not (found.over(value & 1) if by_parity else found.phase > value):
+                        continue
+                    over[row] |= there & (phases[row] == value)
+                    state.watch.finds_ended(warp, (block, byte, found.phase - 1))
+        destination.put(front, mask, over)
+        in_vain = np.asarray((active & ~over).any(axis=1))
+        state.watch.waited(pc, int(in_vain.sum()))
+        fronts = [front.some(~in_vain, pc + 1), front.some(in_vain, pc + 1)]
+        fronts[1].turn += 1
+        fronts[1].seen = state.progress
+        return [each for each in fronts if each.count]
+
+    return step
+
+
+def require_immediate(binder: Binder, operand: Any) -> int:
+    """The value of an operand that PTX wants as a constant."""
+    if not isinstance(operand, Immediate):
+        raise binder.unknown(f"{operand} where {binder.instruction.name} wants a constant")
+    return operand.value
