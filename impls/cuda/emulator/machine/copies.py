@@ -31,7 +31,8 @@ class Copy:
     read: Array
     """int64 [warps, 32]: bytes that are read; the rest are zeros."""
     active: Array
-    token: int
+    tokens: Array
+    """Of each warp's part, for the checks."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,7 @@ class BulkCopy:
     size: int
     barrier: int
     """Byte of its block's shared memory."""
-    warp: int
-    token: int
+    tokens: Array
 
 
 Group = list[tuple[Copy, int]]
@@ -106,7 +106,7 @@ class Copies:
         state.shared.defined[copy.to : copy.to + copy.size] = True
         barrier = state.mbarriers[copy.block, copy.barrier]
         phase = barrier.phase
-        state.watch.bulk_ends(copy.token, copy.warp, (copy.block, copy.barrier, phase))
+        state.watch.bulk_ends(copy.tokens, (copy.block, copy.barrier, phase))
         barrier.came(copy.size)
         state.phase_passed(copy.block, copy.barrier, phase)
         state.progress += 1
@@ -129,4 +129,4 @@ class Copies:
             words = contents.view(words.dtype)[:, 0]
         state.shared.view(copy.size)[to // copy.size] = words
         state.shared.define(to, copy.size)
-        state.watch.copy_ends(copy.token, copy.warps[rows])
+        state.watch.copy_ends(copy.tokens[rows])

@@ -124,21 +124,21 @@ class Observer:
             hook = self._order.write if writes else self._order.read
             hook(self._warps(front), "shared", self._inside("shared", flat), 16, None, pc)
 
-    def copy_begins(self, front: Front, to: Array, active: Array, source: Array, reads: Array, size: int, pc: int) -> int:
-        """cp.async from `source`, where `reads`, is under way; the answer identifies it."""
+    def copy_begins(self, front: Front, to: Array, active: Array, source: Array, reads: Array, size: int, pc: int) -> Array:
+        """cp.async from `source`, where `reads`, is under way; the answer, int64 [warps], identifies each warp's part."""
         if self._counts and reads.any():
             self._count(front, "global", source, size, reads, pc, writes=False)
         if self._order is None:
-            return 0
+            return np.zeros(front.count, np.int64)
         into = Region("shared", self._inside("shared", to), size, active)
         return self._order.async_issue(self._warps(front), into, Region("global", source, size, reads), pc)
 
-    def copy_ends(self, token: int, warps: Array) -> None:
-        """Of that copy, what `warps` waited for is there."""
+    def copy_ends(self, tokens: Array) -> None:
+        """The warps of these parts have waited for them."""
         if self._order is not None:
-            self._order.async_complete(token, warps + self._first_warp)
+            self._order.async_complete(tokens)
 
-    def bulk_begins(self, warp: int, to: int, source: int, size: int, pc: int) -> int:
+    def bulk_begins(self, warp: int, to: int, source: int, size: int, pc: int) -> Array:
         """A bulk copy of one thread, from and to these positions, is under way."""
         steps = 16 * np.arange(size // 16)[None]
         if self._counts:
@@ -148,15 +148,15 @@ class Observer:
             column("sectors")[pc] += (source + size - 1) // 32 - source // 32 + 1
             self._footprint.read((np.uint64(GLOBAL_BASE + source) + steps.astype(np.uint64)), 16)
         if self._order is None or not size:
-            return 0
+            return np.zeros(0, np.int64)
         into = Region("shared", to % self._shared_size + steps, 16, None)
         warps = np.array([warp + self._first_warp])
         return self._order.async_issue(warps, into, Region("global", source + steps, 16, None), pc, bulk=True)
 
-    def bulk_ends(self, token: int, warp: int, key: tuple[int, int, int]) -> None:
+    def bulk_ends(self, tokens: Array, key: tuple[int, int, int]) -> None:
         """It is there for whoever acquires the phase `key` of an mbarrier."""
-        if self._order is not None and token:
-            self._order.async_complete(token, np.array([warp + self._first_warp]), self._key(key))
+        if self._order is not None and tokens.size:
+            self._order.async_complete(tokens, self._key(key))
 
     def barrier(self, groups: Sequence[Array], pc: int) -> None:
         """The warps of each group have met."""

@@ -64,8 +64,8 @@ def _copy(binder: Binder, pc: int) -> Step:
             origin = locate(state, "global", _moved(source[front.rows], source_offset, front), front, reads, size)
         else:
             origin = np.zeros_like(positions)
-        token = state.watch.copy_begins(front, positions, active, origin, reads, size, pc)
-        state.copies.issue(Copy(front.warps, positions, origin, size, read, active, token))
+        tokens = state.watch.copy_begins(front, positions, active, origin, reads, size, pc)
+        state.copies.issue(Copy(front.warps, positions, origin, size, read, active, tokens))
         state.progress += 1
 
     return step
@@ -132,12 +132,12 @@ def _bulk(binder: Binder, pc: int) -> Step:
                 last = address[row : row + 1] + address.dtype.type(max(size - 1, 0))
                 locate(state, space, last, one, one.mask, 1)
             block = int(state.block_of[warp])
-            token = state.watch.bulk_begins(warp, places[0], places[1], size, pc)
+            tokens = state.watch.bulk_begins(warp, places[0], places[1], size, pc)
             state.shared.defined[places[0] : places[0] + size] = False
             inside = places[2] - block * state.shared.size
             if (block, inside) not in state.mbarriers:
                 raise At(f"no mbarrier was initialised at byte {inside} of shared memory", row, lane)
-            state.copies.bulk.append(BulkCopy(block, places[0], places[1], size, inside, warp, token))
+            state.copies.bulk.append(BulkCopy(block, places[0], places[1], size, inside, tokens))
         state.progress += 1
 
     return step
