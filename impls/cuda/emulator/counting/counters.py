@@ -28,6 +28,9 @@ COUNTED = (
 )
 """executions and what follows are per warp; lanes are those active; bytes are what the active lanes asked for."""
 
+SHARED = slice(COUNTED.index("shared_bytes"), COUNTED.index("shared_least_bytes") + 1)
+"""Of `COUNTED`: what an access to shared memory adds to."""
+
 
 class Counters:
     """Adds up what the warps of one kernel do. All times of the same instruction are one number, whatever their order."""
@@ -41,6 +44,9 @@ class Counters:
         self.dram_bytes = 0
         """Bytes that had to come from DRAM if no cache held them before: see `Footprint`."""
         self._counts = np.zeros((len(COUNTED), len(self.instructions)), np.int64)
+        self._sectors: dict[Hashable, int] = {}
+        self._wavefronts: dict[Hashable, NDArray[np.int64]] = {}
+        """What patterns of addresses cost that have been seen: a loop repeats them."""
 
     def by_instruction(self, counted: str) -> NDArray[np.int64]:
         """One of `COUNTED`, by index of the instruction."""
@@ -57,18 +63,24 @@ class Counters:
         column = self._counts[:, instruction]
         column[2] += size * np.count_nonzero(active)
         column[3] += len(addresses)
-        column[4] += traffic.sectors(addresses, size, active).sum()
+        pattern = _pattern(addresses, size, active, traffic.SECTOR)
+        if pattern not in self._sectors:
+            self._sectors[pattern] = int(traffic.sectors(addresses, size, active).sum())
+        column[4] += self._sectors[pattern]
 
     def shared_access(
         self, instruction: int, offsets: NDArray[np.unsignedinteger], size: int, active: NDArray[np.bool_]
     ) -> None:
         """A load or store of `size` bytes a lane; arrays are [warps, 32]."""
-        self._served(instruction, int(size * np.count_nonzero(active)), traffic.wavefronts(offsets, size, active))
+        pattern = _pattern(offsets, size, active, traffic.WAVEFRONT)
+        if pattern not in self._wavefronts:
+            self._wavefronts[pattern] = _sums(size * np.count_nonzero(active), traffic.wavefronts(offsets, size, active))
+        self._counts[SHARED, instruction] += self._wavefronts[pattern]
 
     def matrix_access(self, instruction: int, rows: NDArray[np.unsignedinteger], matrices: int) -> None:
         """ldmatrix or stmatrix of `matrices` 8x8 matrices; `rows` [warps, 32] are offsets."""
         asked = len(rows) * matrices * traffic.WAVEFRONT
-        self._served(instruction, asked, traffic.matrix_wavefronts(rows, matrices))
+        self._counts[SHARED, instruction] += _sums(asked, traffic.matrix_wavefronts(rows, matrices))
 
     def waited(self, instruction: int, warps: int) -> None:
         """`warps` had to wait at a barrier."""
@@ -132,13 +144,6 @@ class Counters:
             "mma": self.mma_by_kind(),
         }
 
-    def _served(self, instruction: int, asked: int, served: traffic.Wavefronts) -> None:
-        column = self._counts[:, instruction]
-        column[5] += asked
-        column[6] += served.taken.sum()
-        column[7] += served.ideal.sum()
-        column[8] += served.least_bytes.sum()
-
     def _grouped(self, groups: Sequence[_Place]) -> dict[_Place, dict[str, int]]:
         numbers: dict[_Place, int] = {}
         columns = np.array([numbers.setdefault(group, len(numbers)) for group in groups], np.intp)
@@ -149,3 +154,14 @@ class Counters:
             for group, number in numbers.items()
             if sums[:, number].any()
         }
+
+
+def _pattern(addresses: NDArray[Any], size: int, active: NDArray[np.bool_], unit: int) -> Hashable:
+    """Equal for accesses that differ by a multiple of `unit` bytes, which cost the same."""
+    first = addresses.min() // unit * unit
+    return size, addresses.shape, (addresses - first).tobytes(), active.tobytes()
+
+
+def _sums(asked: int, served: traffic.Wavefronts) -> NDArray[np.int64]:
+    """In the order of `COUNTED`."""
+    return np.array([asked, served.taken.sum(), served.ideal.sum(), served.least_bytes.sum()], np.int64)
