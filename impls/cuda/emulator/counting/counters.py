@@ -74,7 +74,7 @@ class Counters:
         """A load or store of `size` bytes a lane; arrays are [warps, 32]."""
         pattern = _pattern(offsets, size, active, traffic.WAVEFRONT)
         if pattern not in self._wavefronts:
-            self._wavefronts[pattern] = _sums(size * np.count_nonzero(active), traffic.wavefronts(offsets, size, active))
+            self._wavefronts[pattern] = _sums(int(size * np.count_nonzero(active)), traffic.wavefronts(offsets, size, active))
         self._counts[SHARED, instruction] += self._wavefronts[pattern]
 
     def matrix_access(self, instruction: int, rows: NDArray[np.unsignedinteger], matrices: int) -> None:
