@@ -67,7 +67,7 @@ class Format:
         """Values and exponents of the elements in `words` [w, ...], the lowest bits first: [w x 32 / bits, ...]."""
         shifts = np.arange(0, 32, self.bits, dtype=np.uint32).reshape(-1, *[1] * (words.ndim - 1))
         codes = ((words[:, None] >> shifts) & np.uint32((1 << self.bits) - 1)).reshape(-1, *words.shape[1:])
-        return self.values[codes], self.exponents[codes]
+        return self.values.take(codes), self.exponents.take(codes)
 
 
 class Tf32:

@@ -8,7 +8,7 @@ from functools import cache
 
 from impls.cuda.emulator.errors import Unknown
 from impls.cuda.emulator.tensor_cores.formats import FORMATS, Format, through_half
-from impls.cuda.emulator.tensor_cores.multiply import BlockScaledMma, IntegerMma, Mma, WindowedMma
+from impls.cuda.emulator.tensor_cores.multiply import BlockScaledMma, ConvertedMma, IntegerMma, Mma, WindowedMma
 from impls.cuda.emulator.tensor_cores.rounding import Output
 
 _FAMILIES = (  # by the number in the target's name
@@ -63,6 +63,8 @@ def _read(modifiers: tuple[str, ...]) -> _Qualifiers:
         if needed not in rest:
             raise Unknown(f"mma.{text} is not known: it has no .{needed}.")
         rest.remove(needed)
+    if modifiers.index("row") > modifiers.index("col"):
+        raise Unknown(f"mma.{text} is not known: A must be .row and B .col.")
     shapes = [word for word in rest if re.fullmatch(r"m\d+n\d+k\d+", word)]
     kinds = [word for word in rest if word.startswith("kind::")]
     vectors = [word for word in rest if word.startswith("scale_vec::")]
@@ -113,7 +115,7 @@ def _floats(said: _Qualifiers, family: str, target: str) -> Mma:
         "fp8": ((16, 32), ("f16", "f32")),
         "f8f6f4": ((16, 32) if fp8 else (32,), ("f16", "f32")),
     }.get(kind, ((), ()))
-    if not k or said.scale_vector or said.satfinite:
+    if not k or said.kind not in ("", "f8f6f4") or said.satfinite:
         raise said.unknown("the PTX ISA has no such types, or not with these qualifiers")
     if kind in ("fp8", "f8f6f4"):
         _require_types(said, _FP8 if kind == "fp8" else _NARROW)
@@ -134,20 +136,19 @@ def _floats(said: _Qualifiers, family: str, target: str) -> Mma:
 
 def _windowed(said: _Qualifiers, family: str, kind: str, shape: tuple[int, int, int], registers: tuple[int, int]) -> Mma:
     narrow = kind in ("fp8", "f8f6f4")
-    halves = 2 if registers[0] == 4 else 1
+    form, window, parts, rule = WindowedMma, 25, 1, "mma 25-bit window"
     a_format, b_format = FORMATS[said.a_type], FORMATS[said.b_type]
-    window, parts, rule = 25, 1, "mma 25-bit window"
     output: Output = "f16" if said.d_type == "f16" else "f32"
-    if family == "ada" and narrow:
-        window, parts, rule = 13, halves, "mma 13-bit window, two halves of K"
-        output = "f32 of 13 bits" if output == "f32" else output
-    elif family in ("ampere", "ada"):
-        window, parts, rule = 24, halves, "mma 24-bit window, two halves of K"
-    elif family in ("hopper", "blackwell") and narrow:
+    if narrow and family in ("hopper", "blackwell"):
         assert isinstance(a_format, Format) and isinstance(b_format, Format)
+        form, rule = ConvertedMma, "mma fp8 as two f16 MMAs"
         a_format, b_format = through_half(a_format), through_half(b_format)
-        parts, rule = halves, "mma fp8 as two f16 MMAs"
-    return WindowedMma(
+    elif family in ("ampere", "ada"):
+        parts = 2 if registers[0] == 4 else 1
+        window, rule = (13, "mma 13-bit window") if narrow else (24, "mma 24-bit window")
+        if narrow and output == "f32":
+            output = "f32 of 13 bits"
+    return form(
         shape=shape,
         kind=kind,
         a_type=said.a_type,
@@ -155,7 +156,7 @@ def _windowed(said: _Qualifiers, family: str, kind: str, shape: tuple[int, int, 
         accumulator=said.c_type,
         a_registers=registers[0],
         b_registers=registers[1],
-        rules=("mma fragments", rule),
+        rules=("mma fragments", rule, *(["mma f16 result"] if output == "f16" else [])),
         scale_count=0,
         window=window,
         parts=parts,

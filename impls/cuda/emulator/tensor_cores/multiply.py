@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from impls.cuda.emulator.tensor_cores.windows import fused_sum
 Selectors = tuple[Selector, Selector, Selector, Selector]
 """byte-id-a, thread-id-a, byte-id-b, thread-id-b."""
 Bits = npt.NDArray[np.unsignedinteger]
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +70,8 @@ class Mma(ABC):
         selectors: Selectors = (0, 0, 0, 0),
     ) -> Words:
         """D's registers [..., 32, r] from those of A, B and C, and from the scale operands [..., 32] of a scaled form."""
-        elements = (c.view(np.uint16) if self.accumulator == "f16" else c).reshape(-1, 128)
+        words = np.ascontiguousarray(c)
+        elements: Bits = (words.view(np.uint16) if self.accumulator == "f16" else words).reshape(-1, 128)
         codes_a = codes_b = None
         if scale_a is not None and scale_b is not None:
             codes_a = scales.A.select(scale_a.reshape(-1, 32), *selectors[:2], self.scale_count)
@@ -95,20 +98,44 @@ class WindowedMma(Mma):
     b_format: Format | Tf32
 
     def _product(self, a: Words, b: Words, c: Bits, scale_a: Codes | None, scale_b: Codes | None) -> Bits:
-        # Warps last: NumPy's inner loops run along the last axis, and it is the long one.
-        a_values, a_exponents = self.a_format.decode(_words(a, fragments.A_WORDS[self.a_registers]))  # [k, 16, warps]
-        b_values, b_exponents = self.b_format.decode(_words(b, fragments.B_WORDS[self.b_registers]))  # [k, 8, warps]
+        # Rows of A last: NumPy's inner loops run along the last axis, and this one is long however few the warps.
+        a_words = a.take(fragments.A_WORDS[self.a_registers].T, axis=1).transpose(1, 0, 2)
+        b_words = b.take(fragments.B_WORDS[self.b_registers].T, axis=1).transpose(1, 2, 0)
+        a_values, a_exponents = self.a_format.decode(np.ascontiguousarray(a_words))  # [k, warps, 16]
+        b_values, b_exponents = self.b_format.decode(np.ascontiguousarray(b_words))  # [k, 8, warps]
         if scale_a is not None and scale_b is not None:
-            a_values, a_exponents = _scaled(a_values, a_exponents, scale_a)
-            b_values, b_exponents = _scaled(b_values, b_exponents, scale_b)
-        terms = a_values[:, :, None] * b_values[:, None]  # [k, 16, 8, warps]
-        exponents = a_exponents[:, :, None] + b_exponents[:, None]
-        bits = np.ascontiguousarray(c.T)[fragments.C_VALUES]  # [16, 8, warps]
-        for part in np.split(np.arange(len(terms)), self.parts):
-            of_k = slice(part[0], part[-1] + 1)
-            total = fused_sum(terms[of_k], exponents[of_k], *_accumulator(bits), self.window)
-            bits = rounding.to(self.output, total)
-        return bits.reshape(128, -1)[fragments.D_ELEMENTS].T
+            a_values, a_exponents = _scaled(a_values, a_exponents, scale_a[:, :, 0])
+            b_values, b_exponents = _scaled(b_values, b_exponents, scale_b[:, :, 0].T)
+        terms = a_values[:, None] * b_values[..., None]  # [k, 8, warps, 16]
+        exponents = a_exponents[:, None] + b_exponents[..., None]
+        bits = np.ascontiguousarray(c.take(fragments.C_VALUES, axis=1).transpose(2, 0, 1))  # [8, warps, 16]
+        d = self._accumulate(terms, exponents, bits)
+        return d.transpose(1, 2, 0).reshape(-1, 128).take(fragments.D_ELEMENTS, axis=1)
+
+    def _accumulate(self, terms: Floats, exponents: Exponents, c: Bits) -> Bits:
+        """D's bits [8, warps, 16] from the products [k, 8, warps, 16]."""
+        step = len(terms) // self.parts
+        for start in range(0, len(terms), step):
+            part = slice(start, start + step)
+            total = fused_sum(terms[part], exponents[part], *_accumulator(c), self.window)
+            c = rounding.to(self.output, total)
+        return c
+
+
+@dataclass(frozen=True, eq=False)
+class ConvertedMma(WindowedMma):
+    """fp8 where the tensor cores have none. The assembler makes five steps of it:
+
+    F2FP of the low halves of all registers of A and B to f16, and HMMA on them and zero;
+    F2FP of the high halves, and HMMA on them and the first result; FADD (or HADD2) of C.
+    """
+
+    def _accumulate(self, terms: Floats, exponents: Exponents, c: Bits) -> Bits:
+        product = np.zeros_like(c)
+        for half in (0, 1):
+            total = fused_sum(_half_of_words(terms, half), _half_of_words(exponents, half), *_accumulator(product), self.window)
+            product = rounding.to(self.output, total)
+        return rounding.sum_to_nearest(c, product)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,9 +164,11 @@ class BlockScaledMma(Mma):
 
     def _scales(self, codes: Codes) -> tuple[Floats, Exponents]:
         """Value and exponent [4, warps, rows] of each block's scale, from the codes [warps, rows, scale_count]."""
-        of_blocks = np.repeat(np.moveaxis(codes, 2, 0), 4 // self.scale_count, axis=0)
+        of_blocks = codes.transpose(2, 0, 1)
+        if self.scale_count == 2:
+            of_blocks = of_blocks.repeat(2, axis=0)
         table = SCALES[self.scale_type]
-        return table.values[of_blocks], table.exponents[of_blocks]
+        return table.values.take(of_blocks), table.exponents.take(of_blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,9 +187,9 @@ class IntegerMma(Mma):
         return total.astype(np.uint32).reshape(-1, 128).take(fragments.D_ELEMENTS, axis=1)
 
 
-def _words(registers: Words, index: fragments.Index) -> Words:
-    """Words [words, rows, warps] of A or B."""
-    return np.ascontiguousarray(registers.T)[index.T]
+def _half_of_words(elements: npt.NDArray[_Number], half: int) -> npt.NDArray[_Number]:
+    """Of elements [k, ...] that lie in words of four along k, the low two or the high two of each: [k / 2, ...]."""
+    return elements.reshape(-1, 2, 2, *elements.shape[1:])[:, half].reshape(-1, *elements.shape[1:])
 
 
 def _bytes(registers: Words, index: fragments.Index) -> npt.NDArray[np.uint8]:
@@ -174,15 +203,14 @@ def _integers(codes: npt.NDArray[np.uint8], kind: str) -> Floats:
 
 def _e2m1_blocks(registers: Words, index: fragments.Index) -> Floats:
     """Values [4, warps, rows, 16] of packed E2M1, in blocks of 16 along K."""
-    values = E2M1_PAIRS[_bytes(registers, index)].view(np.float64)
+    values = E2M1_PAIRS.take(_bytes(registers, index)).view(np.float64)
     return values.reshape(*values.shape[:2], 4, 16).transpose(2, 0, 1, 3)
 
 
 def _scaled(values: Floats, exponents: Exponents, codes: Codes) -> tuple[Floats, Exponents]:
-    """Values [k, rows, warps] with the one ue8m0 scale of each row."""
+    """Values [k, ...] and exponents of elements that have the ue8m0 scales `codes` [...]."""
     scale = SCALES["ue8m0"]
-    code = codes[:, :, 0].T
-    return values * scale.values[code], exponents + scale.exponents[code]
+    return values * scale.values.take(codes), exponents + scale.exponents.take(codes)
 
 
 def _accumulator(bits: Bits) -> tuple[Floats, Exponents]:
@@ -190,5 +218,5 @@ def _accumulator(bits: Bits) -> tuple[Floats, Exponents]:
     if bits.dtype == np.uint16:
         half = FORMATS["f16"]
         assert isinstance(half, Format)
-        return half.values[bits], half.exponents[bits]
+        return half.values.take(bits), half.exponents.take(bits)
     return bits.view(np.float32).astype(np.float64), SINGLE.exponents(bits)

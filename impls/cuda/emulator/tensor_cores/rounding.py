@@ -45,3 +45,10 @@ def to(output: Output, value: Floats) -> npt.NDArray[np.unsignedinteger]:
     if output == "f16":
         return half_to_nearest(value)
     return single_toward_zero(value) if output == "f32" else single_of_13_bits(value)
+
+
+def sum_to_nearest(a: npt.NDArray[np.unsignedinteger], b: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.unsignedinteger]:
+    """Bits of a + b, both f32 or both f16, rounded to nearest even: FADD and HADD2."""
+    floating, nan = (np.float16, HALF_NAN) if a.dtype == np.uint16 else (np.float32, SINGLE_NAN)
+    total = a.view(floating) + b.view(floating)
+    return np.where(np.isnan(total), nan, total.view(a.dtype))

@@ -193,11 +193,11 @@ def each_output(function) -> np.ndarray:
     return np.array([[function(row, column) for column in range(8)] for row in range(16)])
 
 
-def windowed(a_codes, b_codes, c_codes, types, window, parts, to, scales=None, convert=lambda number: number) -> np.ndarray:
+def windowed(a_codes, b_codes, c_codes, types, window, parts, to, scales=None) -> np.ndarray:
     """D's codes [16][8]: K in `parts`, one after the other; `to` rounds and gives the code of the next part's C."""
     a_type, b_type, c_type = types
-    a = [[convert(decode(a_type, code)) for code in row] for row in a_codes]
-    b = [[convert(decode(b_type, code)) for code in row] for row in b_codes]
+    a = [[decode(a_type, code) for code in row] for row in a_codes]
+    b = [[decode(b_type, code) for code in row] for row in b_codes]
 
     def output(row: int, column: int) -> int:
         code, step = c_codes[row][column], len(a[0]) // parts
@@ -208,6 +208,24 @@ def windowed(a_codes, b_codes, c_codes, types, window, parts, to, scales=None, c
                 terms = [times(term, scale) for term in terms]
             code = to(windowed_sum([*terms, decode(c_type, code)], window))
         return code
+
+    return each_output(output)
+
+
+def converted(a_codes, b_codes, c_codes, types, to) -> np.ndarray:
+    """D's codes [16][8] of fp8 as two f16 MMAs: bytes 0 and 1 of every word, then 2 and 3, without C; then C + the result."""
+    a_type, b_type, c_type = types
+    a = [[after_conversion_to_f16(decode(a_type, code)) for code in row] for row in a_codes]
+    b = [[after_conversion_to_f16(decode(b_type, code)) for code in row] for row in b_codes]
+
+    def output(row: int, column: int) -> int:
+        code = 0
+        for pair in ((0, 1), (2, 3)):
+            terms = [times(a[row][k], b[column][k]) for k in range(len(a[0])) if k % 4 in pair]
+            code = to(windowed_sum([*terms, decode(c_type, code)], 25))
+        summands = [decode(c_type, c_codes[row][column]), decode(c_type, code)]
+        exact = special_sum(summands) or sum(s.mantissa * Fraction(2) ** s.scale for s in summands)
+        return to_half(exact) if c_type == "f16" else to_single(exact, nearest=True)
 
     return each_output(output)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from impls.cuda.emulator.tensor_cores.forms import mma
@@ -118,17 +116,13 @@ def windowed_case(instruction, regime: str, warps: int, random: np.random.Genera
     return a, b, c
 
 
-def windowed_model(
-    instruction, a, b, c, window: int, parts: int, to: Callable, scales=None, convert=lambda number: number
-) -> np.ndarray:
-    """D's codes [16, 8] of one warp."""
+def matrices(instruction, a, b, c) -> tuple[list[list[int]], list[list[int]], list[list[int]], tuple[str, str, str]]:
+    """Codes of one warp's A [row][k], B [column][k] and C [row][column], and their types."""
     types = (instruction.a_type, instruction.b_type, instruction.accumulator)
-    matrices = []
-    for name, registers_, matrix in ((types[0], a, model.matrix_a), (types[1], b, model.matrix_b)):
-        _, container, shift = _CODES[name]
-        matrices.append([[code >> shift for code in row] for row in matrix(registers_, container)])
-    c_codes = model.matrix_c(c, 16 if types[2] == "f16" else 32)
-    return model.windowed(*matrices, c_codes, types, window, parts, to, scales, convert)
+    (_, a_bits, a_shift), (_, b_bits, b_shift) = _CODES[types[0]], _CODES[types[1]]
+    a_codes = [[code >> a_shift for code in row] for row in model.matrix_a(a, a_bits)]
+    b_codes = [[code >> b_shift for code in row] for row in model.matrix_b(b, b_bits)]
+    return a_codes, b_codes, model.matrix_c(c, 16 if types[2] == "f16" else 32), types
 
 
 def d_codes(instruction, d) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Every output bit of mma.sync against Python integers, on operands that make the adder's window, rounding and specials show."""
+"""Every output bit of mma.sync against Python integers, on operands that make window, rounding and special values show."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.cuda.emulator.tensor_cores.operands import (
     REGIMES,
     d_codes,
     form,
+    matrices,
     nvfp4_case,
     windowed_case,
-    windowed_model,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the machine silences NumPy once, outside
@@ -41,34 +41,36 @@ WINDOWED = {  # form, target: window, parts of K, rounding
     ("kind::f8f6f4.m16n8k32.row.col.f32.e3m2.e2m3.f32", "sm_120a"): (25, 1, model.to_single),
     ("kind::f8f6f4.m16n8k32.row.col.f16.e2m1.e5m2.f16", "sm_120f"): (25, 1, model.to_half),
 }
-CONVERTED = {  # these targets convert to f16, whose exponents differ, and multiply 16 along K at a time
-    ("m16n8k32.row.col.f32.e4m3.e4m3.f32", "sm_90a"): (25, 2, model.to_single),
-    ("m16n8k16.row.col.f32.e5m2.e4m3.f32", "sm_90a"): (25, 1, model.to_single),
-    ("kind::f8f6f4.m16n8k32.row.col.f16.e4m3.e5m2.f16", "sm_100a"): (25, 2, model.to_half),
+CONVERTED = {  # fp8 on tensor cores that have none: f16 MMAs, whose results are rounded so
+    ("m16n8k32.row.col.f32.e4m3.e4m3.f32", "sm_90a"): model.to_single,
+    ("m16n8k16.row.col.f32.e5m2.e4m3.f32", "sm_90a"): model.to_single,
+    ("m16n8k32.row.col.f16.e4m3.e5m2.f16", "sm_90"): model.to_half,
+    ("kind::f8f6f4.m16n8k16.row.col.f16.e4m3.e4m3.f16", "sm_100a"): model.to_half,
 }
 
 
 @pytest.mark.parametrize("regime", REGIMES)
-@pytest.mark.parametrize("text, target", [*WINDOWED, *CONVERTED])
+@pytest.mark.parametrize("text, target", WINDOWED)
 def test_windowed(text, target, regime):
     random = np.random.default_rng([REGIMES.index(regime), len(text)])
     instruction = form(text, target)
     a, b, c = windowed_case(instruction, regime, 2, random)
     d = instruction.multiply(a, b, c)
-    convert = model.after_conversion_to_f16 if (text, target) in CONVERTED else lambda number: number
-    rule = (WINDOWED | CONVERTED)[text, target]
     for warp in range(len(a)):
-        wanted = windowed_model(instruction, a[warp], b[warp], c[warp], *rule, convert=convert)
+        wanted = model.windowed(*matrices(instruction, a[warp], b[warp], c[warp]), *WINDOWED[text, target])
         np.testing.assert_array_equal(d_codes(instruction, d[warp]), wanted)
 
 
-@pytest.mark.parametrize("regime", ["any bits", "like activations"])
-def test_fp8_conversion_shows(regime):
-    """The two rules for e4m3 on sm_90a and sm_120a differ somewhere, or the test above could not tell them apart."""
-    random = np.random.default_rng(3)
-    hopper, blackwell = (form("m16n8k32.row.col.f32.e4m3.e4m3.f32", target) for target in ("sm_90a", "sm_120a"))
-    operands = windowed_case(hopper, regime, 64, random)
-    assert (hopper.multiply(*operands) != blackwell.multiply(*operands)).any()
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("text, target", CONVERTED)
+def test_fp8_as_f16(text, target, regime):
+    random = np.random.default_rng([REGIMES.index(regime), len(text)])
+    instruction = form(text, target)
+    a, b, c = windowed_case(instruction, regime, 2, random)
+    d = instruction.multiply(a, b, c)
+    for warp in range(len(a)):
+        wanted = model.converted(*matrices(instruction, a[warp], b[warp], c[warp]), CONVERTED[text, target])
+        np.testing.assert_array_equal(d_codes(instruction, d[warp]), wanted)
 
 
 @pytest.mark.parametrize("types", ["e4m3.e4m3", "e5m2.e2m1", "e3m2.e2m3"])
@@ -81,7 +83,7 @@ def test_mxf8f6f4(types, regime, low, high):
     scale_a, scale_b = (random.integers(low, high, (1, 32, 4), dtype=np.uint8).view(np.uint32)[..., 0] for _ in "ab")
     d = instruction.multiply(a, b, c, scale_a, scale_b, (2, 1, 3, 2))
     scales = model.scales_a(scale_a[0], 2, 1, 1), model.scales_b(scale_b[0], 3, 2, 1)
-    wanted = windowed_model(instruction, a[0], b[0], c[0], 25, 1, model.to_single, scales)
+    wanted = model.windowed(*matrices(instruction, a[0], b[0], c[0]), 25, 1, model.to_single, scales)
     np.testing.assert_array_equal(d_codes(instruction, d[0]), wanted)
 
 
@@ -103,16 +105,23 @@ def _block_scaled_operands(regime: str, scale_type: str, random: np.random.Gener
     elif regime == "zeros":
         a[random.random(a.shape) < 0.9] &= 0x88888888
         b[random.random(b.shape) < 0.5] = 0
-        c = random.choice(np.array([0, 1 << 31, 1, 1 | 1 << 31, 0x7F800000, 0x3F800000, 0x12345], np.uint32), c.shape)
+        c = random.choice(
+            np.array([0, 1 << 31, 1, 1 | 1 << 31, 0x7F800000, 0x3F800000, 0x12345, 0x7F800001, 0xFFC00000], np.uint32), c.shape
+        )
     elif regime == "cancelling":
         a[..., 2:] = a[..., :2] ^ np.uint32(0x88888888)
         b[..., 1] = b[..., 0]
         scale_a, scale_b = (np.full_like(scale, 0x38383838) for scale in (scale_a, scale_b))
         c = random.choice(np.array([0, 1 << 31, 0x21000000, 0x3F800001], np.uint32), c.shape)
+    elif regime == "cancelling in blocks":
+        low_a, low_b = a & 0xFFFF, b & 0xFFFF
+        a, b = low_a | (low_a ^ 0x8888) << 16, low_b | low_b << 16
+        b[1, :, 1] = 0
+        c = random.choice(np.array([0, 1 << 31, 0x00000001, 0x12345678, 0x3F800001], np.uint32), c.shape)
     return a, b, c, scale_a, scale_b
 
 
-BLOCKS = ("like activations", "any scales", "any C", "huge C", "special scales", "zeros", "cancelling")
+BLOCKS = ("like activations", "any scales", "any C", "huge C", "special scales", "zeros", "cancelling", "cancelling in blocks")
 BLOCK_SCALED = {
     NVFP4: ("ue4m3", 4),
     NVFP4.replace("ue4m3", "ue8m0"): ("ue8m0", 4),
