@@ -1,0 +1,632 @@
+"""Races in shared and global memory, by the happens-before order of the PTX memory model, between warps.
+
+The machine tells what it does, one call for one instruction of many warps; the first race raises `RaceFound`. The warps
+of a call are different ones, and each call is one moment.
+
+What is not seen: lanes of one warp are taken as one thread towards other warps (what one lane releases, its warp
+releases). Within a warp, a lane that reads or writes what another lane wrote needs `warp_sync` or a barrier between; a
+lane that writes what another lane of its warp read is noticed only in shared memory, and only by the last reading lane.
+A `bar.warp.sync` counts for all lanes whatever its mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from impls.cuda.emulator.checks.clocks import NOTHING, Clocks, Ints, Message, Releases, combined, merged
+from impls.cuda.emulator.checks.reports import Access, Missing, Race, RaceFound
+from impls.cuda.emulator.checks.shadow import (
+    FLIGHT,
+    SEVERAL,
+    TIME_BIT,
+    WIDEST,
+    BlockReads,
+    Grains,
+    GridReads,
+    Region,
+    Touched,
+    in_flight,
+    lane_of,
+    late,
+    stamps,
+    time_of,
+    warp_of,
+)
+from impls.cuda.emulator.rules import Rule
+
+RULES: dict[str, Rule] = {
+    "release and acquire patterns": Rule("documented only", "PTX ISA 9.1, 8.8 and 8.9.4"),
+    "order of fence.sc": Rule("documented only", "PTX ISA 9.1, 8.9.3 and 8.10.2"),
+    "causality order": Rule("documented only", "PTX ISA 9.1, 8.9.5"),
+    "morally strong": Rule("documented only", "PTX ISA 9.1, 8.7"),
+    "asynchronous proxy": Rule("documented only", "PTX ISA 9.1, 9.7.13.4 fence.proxy.async"),
+    "completion of asynchronous copies": Rule("documented only", "PTX ISA 9.1, 9.7.9.25"),
+}
+
+Scope = Literal["cta", "cluster", "gpu", "sys"]
+Order = Literal["relaxed", "acquire", "release", "acq_rel"]
+Warps: TypeAlias = NDArray[np.intp]
+
+Repeats: TypeAlias = Callable[[], NDArray[np.bool_]]
+"""[n, lanes]: whether the lane finds in memory what it is to write, if the warps write one after another."""
+
+_EVERYWHERE = 1 << 30
+"""Reach of the scopes that leave no block out, whatever launch it is of."""
+_ACQUIRES = ("acquire", "acq_rel")
+_RELEASES = ("release", "acq_rel")
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What one moment was."""
+
+    does: str
+    where: int
+    reach: int | None = None
+    """Blocks that a strong access's scope spans; None if it is weak."""
+    writes: bool = True
+    issuer: int | None = None
+    """The warp that started the copy, if it belongs to an asynchronous engine."""
+
+
+_SYNCHRONISES = _Call("synchronises", 0)
+
+
+@dataclass
+class _Flight:
+    """The copies of one instruction, one by each warp."""
+
+    where: int
+    into: tuple[_Space, Touched]
+    out_of: tuple[_Space, Touched]
+    reading: NDArray[np.bool_]
+    """Of which warps' copies the source may still be read."""
+
+
+_Strong: TypeAlias = dict[tuple[int, bool, int, int], list[int]]
+"""Stamps by (warp, whether it writes, reach, release sequence): the last, and earlier ones that others may know alone."""
+
+
+class _Space:
+    """One memory's shadow."""
+
+    def __init__(self, name: str, grain: int, stride: int, shared: bool, reads: BlockReads | GridReads, grains: int) -> None:
+        self.name, self.grain, self.shared, self.reads = name, grain, shared, reads
+        self.stride = stride
+        """Grains of a block's part; 0 in global memory, which has one part."""
+        self.padding = grains
+        self.writes = Grains(grains)
+        self.updated: Grains | None = None
+        """Nonzero where a grain has strong accesses; made when the first is."""
+        self.strong: dict[int, _Strong] = {}
+        """Strong accesses by grain: they are few, and many warps share one."""
+        self.sequences: dict[int, int] = {}
+        """By grain the release sequence that its value is of: the time of the store that began it."""
+
+
+_Messages: TypeAlias = dict[tuple[int, int], Message]
+"""What was released to a place, by (releasing block, reach)."""
+
+
+@dataclass
+class _Value:
+    """What the value of a location brings to who reads it."""
+
+    released: _Messages = field(default_factory=dict)
+    fences: Releases = field(default_factory=dict)
+    """The fence.sc's that the writers knew."""
+
+
+class HappensBefore:
+    """Knows of each access whether it is ordered after all earlier ones that it conflicts with."""
+
+    def __init__(
+        self, blocks: int, warps_per_block: int, grain: Mapping[Literal["shared", "global"], int], blocks_per_cluster: int = 1
+    ) -> None:
+        """`grain`: bytes that are told apart, a divisor of every access's size: 4, or less if the kernel has narrower ones."""
+        self._grain = grain
+        self._spaces: dict[str, _Space] = {}
+        self._calls = [_SYNCHRONISES]
+        """What each moment was."""
+        self._distinct: dict[_Call, _Call] = {}
+        self._launches: list[tuple[int, int]] = []
+        self._begin(blocks, warps_per_block, blocks_per_cluster, earlier=0)
+
+    # Spaces and launches
+
+    def add_shared(self, name: str, size: int) -> None:
+        """A space of which every block has its own `size` bytes; it ends with the launch."""
+        stride = -(-size // self._grain["shared"] // WIDEST) * WIDEST
+        reads = BlockReads(self._clocks.blocks, stride, self._clocks.width)
+        self._spaces[name] = _Space(name, self._grain["shared"], stride, True, reads, self._clocks.blocks * stride)
+
+    def add_global(self, name: str, size: int) -> None:
+        """A space that all blocks and later launches share."""
+        grains = -(-size // self._grain["global"] // WIDEST) * WIDEST
+        self._spaces[name] = _Space(name, self._grain["global"], 0, False, GridReads(grains), grains)
+
+    def launch_boundary(self, blocks: int, warps_per_block: int, blocks_per_cluster: int = 1, overlaps: bool = False) -> None:
+        """The next launch begins, and all copies of this one have ended.
+
+        If it `overlaps` its predecessor, its warps know what that one did only after their `griddepcontrol_wait`.
+        """
+        self.async_complete(np.array(list(self._flights), np.int64))
+        self._moment(_SYNCHRONISES)
+        self._spaces = {name: space for name, space in self._spaces.items() if not space.shared}
+        for space in self._spaces.values():
+            assert isinstance(space.reads, GridReads)
+            if overlaps:
+                space.reads.new_launch()
+            else:
+                space.reads.forget()
+        earlier = self._launches[-1][0] if overlaps else self._now
+        self._begin(blocks, warps_per_block, blocks_per_cluster, earlier)
+
+    def _begin(self, blocks: int, width: int, blocks_per_cluster: int, earlier: int) -> None:
+        self._launches.append((self._now, width))
+        self._clocks = Clocks(blocks, width, self._now, earlier)
+        self._reach: dict[Scope, int] = {"cta": 1, "cluster": blocks_per_cluster, "gpu": _EVERYWHERE, "sys": _EVERYWHERE}
+        self._fences: dict[int, dict[int, Message]] = {}
+        """What each warp's strong writes release since its fences, by the fence's reach."""
+        self._releasing: dict[int, dict[Hashable, _Messages]] = {}
+        """What they release since a release at the same location."""
+        self._observed: dict[int, dict[Hashable, _Messages]] = {}
+        """What each warp's relaxed reads of a location saw released: a fence, or an acquire there, acquires it."""
+        self._values: dict[Hashable, _Value] = {}
+        self._arriving: dict[Hashable, _Messages] = {}
+        self._completed: dict[Hashable, _Messages] = {}
+        self._nodes: dict[Hashable, int] = {}
+        self._flights: dict[int, tuple[_Flight, int]] = {}
+        """By token the instruction and the warp's row in it."""
+        self._tokens = 0
+        if earlier == self._now:
+            for space in self._spaces.values():
+                space.updated, space.strong, space.sequences = None, {}, {}
+
+    def griddepcontrol_wait(self, warps: Warps) -> None:
+        """The launches that this one overlaps have ended, and these warps see what they did."""
+        self._clocks.wait_for_earlier(warps)
+
+    @property
+    def _now(self) -> int:
+        return len(self._calls) - 1
+
+    def _moment(self, call: _Call) -> int:
+        self._calls.append(self._distinct.setdefault(call, call))
+        return self._now
+
+    # Accesses
+
+    def read(
+        self,
+        warps: Warps,
+        space: str,
+        offsets: NDArray[np.integer],
+        size: int,
+        active: NDArray[np.bool_] | None,
+        where: int,
+        scope: Scope | None = None,
+        order: Order = "relaxed",
+    ) -> None:
+        """Warps [n] read `size` bytes at `offsets` [n, lanes], where `active` (None: all). A `scope` makes it a strong read.
+
+        In shared memory an offset counts from the start of the own block's.
+        """
+        memory, touched = self._touch(warps, Region(space, offsets, size, active))
+        if scope:
+            self._strong(memory, touched, _Call("reads", where, self._reach[scope], writes=False), order, observes=True)
+            return
+        call = _Call("reads", where, writes=False)
+        now = self._moment(call)
+        self._after_writes(memory, touched, call)
+        self._after_strong(memory, touched, call)
+        memory.reads.record(touched, stamps(warps, now, offsets.shape[1]), self._clocks)
+
+    def write(
+        self,
+        warps: Warps,
+        space: str,
+        offsets: NDArray[np.integer],
+        size: int,
+        active: NDArray[np.bool_] | None,
+        where: int,
+        scope: Scope | None = None,
+        order: Order = "relaxed",
+        repeats: Repeats | None = None,
+    ) -> None:
+        """As `read`. `repeats` is asked when nothing orders two writes, which is no fault if they write the same."""
+        memory, touched = self._touch(warps, Region(space, offsets, size, active))
+        if scope:
+            self._strong(memory, touched, _Call("writes", where, self._reach[scope]), order, begins=True)
+            return
+        call = _Call("writes", where)
+        now = self._moment(call)
+        self._after_writes(memory, touched, call, repeats=repeats)
+        self._after_reads(memory, touched, call)
+        self._after_strong(memory, touched, call)
+        self._store(memory, touched, stamps(warps, now, offsets.shape[1]), call, repeats)
+
+    def atomic(
+        self,
+        warps: Warps,
+        space: str,
+        offsets: NDArray[np.integer],
+        size: int,
+        active: NDArray[np.bool_] | None,
+        where: int,
+        scope: Scope = "gpu",
+        order: Order = "relaxed",
+        returns: bool = True,
+    ) -> None:
+        """As `read`; a read and a write in one, strong, and so in no race with others that are.
+
+        The warps' updates happen in the order of the rows. `returns`: the value that was there (atom, not red).
+        """
+        memory, touched = self._touch(warps, Region(space, offsets, size, active))
+        self._strong(memory, touched, _Call("updates atomically", where, self._reach[scope]), order, observes=returns)
+
+    def _touch(self, warps: Warps, region: Region) -> tuple[_Space, Touched]:
+        space = self._spaces[region.space]
+        grains, rest = divmod(region.size, space.grain)
+        if rest or grains & (grains - 1):
+            raise ValueError(
+                f"An access of {region.size} bytes is no power of two of {space.name}'s {space.grain}-byte grains."
+            )
+        rows = region.offsets.astype(np.intp) // region.size
+        if space.stride:
+            rows += (warps // self._clocks.width * (space.stride // grains))[:, None]
+        if region.active is not None:
+            rows = np.where(region.active, rows, space.padding // grains)
+        return space, Touched(warps, grains, rows)
+
+    def _known(self, space: _Space, warps: Warps) -> Ints:
+        """Time [n] until which warps know all that anybody did in the space."""
+        return (self._clocks.block_known if space.shared else self._clocks.earlier_known)[warps]
+
+    def _after_writes(
+        self, space: _Space, touched: Touched, call: _Call, proxy: bool = False, repeats: Repeats | None = None
+    ) -> None:
+        """All warps know the writes of what they touch; `proxy`: and so does the asynchronous proxy."""
+        stamp = space.writes.fetch(touched)
+        known = self._clocks.earlier_known[touched.warps] if proxy else self._known(space, touched.warps)
+        mask = late(stamp, known)
+        if mask is None:
+            return
+        at = np.nonzero(mask)
+        stamp = stamp.reshape(mask.shape)[at]
+        warps, others, times = touched.warps[at[0]], warp_of(stamp), time_of(stamp)
+        same_lane = lane_of(stamp) == (at[1] & 31)
+        unknown = ~self._clocks.knows(warps, others, times, same_lane) | (times == FLIGHT)
+        missing: Missing = "order"
+        if proxy and not unknown.any():
+            generic = others < self._clocks.blocks * self._clocks.width
+            unknown = generic & ~self._clocks.knows(warps, others, times, same_lane, fenced=True)
+            missing = "proxy fence"
+        if repeats is not None and unknown.any():
+            unknown &= (times == FLIGHT) | ~repeats()[at[:2]]
+        if unknown.any():
+            place = int(np.argmax(unknown))
+            self._fail(space, touched, tuple(int(axis[place]) for axis in at), int(stamp[place]), call, missing)
+
+    def _store(self, space: _Space, touched: Touched, stamp: Ints, call: _Call, repeats: Repeats | None = None) -> None:
+        """A weak write, or the begin of a copy, by all warps; two of them may not write one grain."""
+        space.writes.store(touched, stamp)
+        if len(touched.warps) == 1:
+            return
+        stored = space.writes.fetch(touched).reshape(*touched.rows.shape, -1)
+        overwritten = (warp_of(stored ^ stamp[:, :, None]) != 0) & self._active(space, touched)[:, :, None]
+        for at in map(tuple, np.argwhere(overwritten).tolist()):
+            again = (touched.all_grains() == touched.grain(at)).any(axis=2)
+            later = np.argwhere(again & (np.arange(len(again)) > at[0])[:, None])
+            for row, lane in later.tolist():
+                if repeats is None or not repeats()[row, lane]:
+                    first = int(np.broadcast_to(stamp, again.shape)[at[:2]])
+                    self._fail(space, touched, (row, lane, at[2]), first, call, "order")
+
+    def _after_reads(self, space: _Space, touched: Touched, call: _Call) -> None:
+        found = space.reads.unknown(touched, self._known(space, touched.warps), self._clocks)
+        if found is not None:
+            at, readers = found
+            self._fail(space, touched, at, int(readers[0]), call, "order", read=True)
+
+    def _fail(
+        self,
+        space: _Space,
+        touched: Touched,
+        at: tuple[int, ...],
+        first: int,
+        call: _Call,
+        missing: Missing,
+        read: bool = False,
+    ) -> NoReturn:
+        grain = touched.grain(at)
+        warp = int(touched.warps[at[0]])
+        offset = grain - (warp // self._clocks.width * space.stride)
+        second = self._access(call, warp, at[1] & 31, self._now)
+        if first >> TIME_BIT == FLIGHT:
+            missing = "completion"
+        raise RaceFound(
+            Race(missing, space.name, offset * space.grain, space.grain, self._describe(first, grain, read), second)
+        )
+
+    def _describe(self, stamp: int, grain: int, read: bool) -> Access:
+        time, warp, lane = stamp >> TIME_BIT, (stamp & (SEVERAL - 1)) >> 5, stamp & 31
+        if time == FLIGHT:
+            flight, row = self._flights[warp]
+            touched = (flight.out_of if read else flight.into)[1]
+            lane = int(np.argwhere(touched.all_grains()[row] == grain)[0, 0]) & 31
+            return self._access(_Call("copies asynchronously", flight.where), int(touched.warps[row]), lane, self._now)
+        return self._access(self._calls[time], warp, lane, time)
+
+    def _access(self, call: _Call, warp: int, lane: int | None, time: int) -> Access:
+        width = next(width for start, width in reversed(self._launches) if start <= time)
+        warp = warp if call.issuer is None else call.issuer
+        return Access(call.does, warp // width, warp % width, lane, call.where)
+
+    # Strong accesses, and what synchronises through them
+
+    def _after_strong(self, space: _Space, touched: Touched, call: _Call) -> None:
+        if space.updated is None:
+            return
+        marked = space.updated.fetch(touched).reshape(*touched.rows.shape, -1) != 0
+        if not marked.any():
+            return
+        for at in map(tuple, np.argwhere(marked).tolist()):
+            grain, warp = touched.grain(at), int(touched.warps[at[0]])
+            strong = space.strong.get(grain, {})
+            for (other, writes, theirs, sequence), all_stamps in strong.items():
+                stamp = all_stamps[-1]
+                if not (writes or call.writes):
+                    continue
+                mutual = None if call.reach is None else min(call.reach, theirs)
+                same_launch = stamp >> TIME_BIT > self._clocks.start
+                if mutual == _EVERYWHERE or (mutual is not None and same_launch and self._within(other, warp, mutual)):
+                    continue
+                if self._knows(warp, stamp) or (writes and self._knows_observer(warp, strong, sequence, stamp)):
+                    continue
+                self._fail(space, touched, at, stamp, call, "order" if mutual is None else "scope")
+            if call.writes and call.reach is None:  # ordered after all of them: who knows this write knows them
+                space.strong.pop(grain, None)
+                space.sequences.pop(grain, None)
+                space.updated.flat[grain] = 0
+                self._values.pop((space.name, grain), None)
+
+    def _knows(self, warp: int, stamp: int) -> bool:
+        """`warp` knows the access."""
+        stamp_ = np.array([stamp])
+        return bool(self._clocks.knows(np.array([warp]), warp_of(stamp_), time_of(stamp_), np.ones(1, bool))[0])
+
+    def _knows_observer(self, warp: int, strong: _Strong, sequence: int, stamp: int) -> bool:
+        """`warp` knows a strong access that has read what this one wrote: causality order holds, without any release."""
+        return any(
+            self._knows(warp, later)
+            for (*_, theirs), all_stamps in strong.items()
+            if theirs == sequence
+            for later in all_stamps
+            if later >> TIME_BIT > stamp >> TIME_BIT
+        )
+
+    def _within(self, warp: int, other: int, reach: int) -> bool:
+        width = self._clocks.width
+        return warp // width // reach == other // width // reach
+
+    def _active(self, space: _Space, touched: Touched) -> NDArray[np.bool_]:
+        return touched.rows < space.padding // touched.grains
+
+    def _strong(
+        self, space: _Space, touched: Touched, call: _Call, order: Order, observes: bool = False, begins: bool = False
+    ) -> None:
+        """Strong accesses, one warp after another: an atomic sees what that of an earlier row released.
+
+        `observes`: it can be part of an acquire pattern. `begins`: it overwrites, so that what was released before is gone.
+        """
+        if space.updated is None:
+            space.updated = Grains(space.padding)
+        for row in np.flatnonzero(self._active(space, touched).any(axis=1)).tolist():
+            one = touched.part(np.array([row]))
+            warp, places = int(one.warps[0]), self._places(space, one)
+            self._moment(call)
+            if observes:
+                self._observe(warp, places, call, order in _ACQUIRES)
+            self._after_writes(space, one, call)
+            if call.writes:
+                self._after_reads(space, one, call)
+            self._after_strong(space, one, call)
+            self._record_strong(space, one, call, begins)
+            if call.writes:
+                self._publish(warp, places, call, order in _RELEASES, begins)
+
+    def _record_strong(self, space: _Space, touched: Touched, call: _Call, begins: bool) -> None:
+        assert space.updated is not None and call.reach is not None
+        space.updated.store(touched, np.ones(touched.rows.shape, np.int64))
+        stamp = stamps(touched.warps, self._now, touched.rows.shape[1])[0]
+        warp, told = int(touched.warps[0]), self._clocks.told(int(touched.warps[0]))
+        active = self._active(space, touched)[0]
+        for grains, mine in zip(touched.all_grains()[0, active].tolist(), stamp[active].tolist(), strict=True):
+            for grain in grains:
+                if begins:
+                    space.sequences[grain] = self._now
+                key = warp, call.writes, call.reach, space.sequences.get(grain, 0)
+                all_stamps = space.strong.setdefault(grain, {}).setdefault(key, [])
+                if all_stamps and all_stamps[-1] >> TIME_BIT > told:  # nobody can know the one without the other
+                    all_stamps.pop()
+                all_stamps.append(mine)
+
+    def _places(self, space: _Space, touched: Touched) -> list[tuple[str, int]]:
+        """The locations that one warp accesses, each by its first grain: what warps synchronise through."""
+        rows = touched.rows[0, self._active(space, touched)[0]]
+        return [(space.name, row * touched.grains) for row in dict.fromkeys(rows.tolist())]
+
+    def _observe(self, warp: int, places: Sequence[Hashable], call: _Call, acquires: bool) -> None:
+        assert call.reach is not None
+        for place in places:
+            if (value := self._values.get(place)) is not None:
+                for (block, released), message in value.released.items():
+                    seen = self._observed.setdefault(warp, {}).setdefault(place, {})
+                    _add(seen, block, min(call.reach, released), message)
+                if value.fences:
+                    self._clocks.see(warp, value.fences)
+            if acquires and warp in self._observed:
+                self._acquire(warp, self._observed[warp].get(place, {}), call.reach)
+
+    def _acquire(self, warp: int, releases: _Messages, reach: int) -> None:
+        """`warp` learns what was released to it."""
+        for (block, released), message in releases.items():
+            if self._within(block * self._clocks.width, warp, min(reach, released)):
+                self._clocks.learn(warp, message)
+
+    def _publish(self, warp: int, places: Sequence[Hashable], call: _Call, releases: bool, begins: bool) -> None:
+        assert call.reach is not None
+        block = warp // self._clocks.width
+        messages: _Messages = {}
+        for fenced, message in self._fences.get(warp, {}).items():
+            _add(messages, block, min(call.reach, fenced), message)
+        if releases:
+            released = self._clocks.message(warp, self._now)
+            for place in places:
+                _add(self._releasing.setdefault(warp, {}).setdefault(place, {}), block, call.reach, released)
+        earlier = self._releasing.get(warp, {})
+        fences = self._clocks.fences(warp)
+        for place in places:
+            if begins:
+                self._values.pop(place, None)
+            if not (messages or fences or place in earlier):
+                continue
+            value = self._values.setdefault(place, _Value())
+            for (_, reach), message in [*messages.items(), *earlier.get(place, {}).items()]:
+                _add(value.released, block, min(reach, call.reach), message)
+            value.fences = combined(value.fences, fences)
+
+    def fence(self, warps: Warps, scope: Scope, sc: bool = False) -> None:
+        """fence.acq_rel or, with `sc`, fence.sc, which membar is: later strong writes release, earlier strong reads acquire.
+
+        All fence.sc's that include each other have one order: that of what was read behind them and before them.
+        """
+        now, reach = self._moment(_SYNCHRONISES), self._reach[scope]
+        for warp in warps.tolist():
+            for releases in self._observed.get(warp, {}).values():
+                self._acquire(warp, releases, reach)
+            if sc:
+                self._clocks.fence_sc(warp, reach, now)
+            self._fences.setdefault(warp, {})[reach] = self._clocks.message(warp, now)
+
+    # Barriers
+
+    def barrier(self, groups: Warps) -> None:
+        """bar.sync of each row of `groups` [groups, warps]; the warps of a row are of one block.
+
+        A barrier at which some only arrive (bar.arrive), and one of a cluster, are a `release` by each that arrives, then
+        `complete_phase`, then `acquire` by each that waits.
+        """
+        self._clocks.join(groups, self._moment(_SYNCHRONISES))
+
+    def warp_sync(self, warps: Warps) -> None:
+        """bar.warp.sync in each of these warps."""
+        self._clocks.bring_together(warps, self._moment(_SYNCHRONISES))
+
+    def release(self, warps: Warps, keys: Sequence[Hashable], scope: Scope = "cta") -> None:
+        """Each warp arrives at its barrier (mbarrier.arrive), a key that tells apart barriers of all blocks."""
+        now, reach = self._moment(_SYNCHRONISES), self._reach[scope]
+        for warp, key in zip(warps.tolist(), keys, strict=True):
+            block = warp // self._clocks.width
+            _add(self._arriving.setdefault(key, {}), block, reach, self._clocks.message(warp, now))
+
+    def complete_phase(self, key: Hashable) -> None:
+        """The barrier's current phase is complete: what was released to it can be acquired."""
+        for (block, reach), message in self._arriving.pop(key, {}).items():
+            _add(self._completed.setdefault(key, {}), block, reach, message)
+
+    def acquire(self, warps: Warps, keys: Sequence[Hashable], scope: Scope = "cta") -> None:
+        """Each warp has found its barrier's phase complete."""
+        for warp, key in zip(warps.tolist(), keys, strict=True):
+            self._acquire(warp, self._completed.get(key, {}), self._reach[scope])
+
+    def proxy_fence(self, warps: Warps) -> None:
+        """fence.proxy.async: what these warps did or know is visible to the asynchronous proxy."""
+        self._clocks.proxy_fence(warps, self._moment(_SYNCHRONISES))
+
+    # Asynchronous copies
+
+    def async_issue(self, warps: Warps, into: Region, out_of: Region, where: int, bulk: bool = False) -> Ints:
+        """A copy begins (cp.async; `bulk`: by the asynchronous proxy): it may read and write at any time until its end.
+
+        Returns tokens [n] to complete it with, one for each warp. Both regions have one row for each.
+        """
+        call = _Call("copies asynchronously", where)
+        self._moment(call)
+        source = self._touch(warps, out_of)
+        target = self._touch(warps, into)
+        self._after_writes(*source, call, proxy=bulk)
+        self._after_strong(*source, _Call(call.does, where, writes=False))
+        self._after_writes(*target, call, proxy=bulk)
+        self._after_reads(*target, call)
+        self._after_strong(*target, call)
+        tokens = self._tokens + np.arange(len(warps))
+        self._tokens += len(warps)
+        flight = _Flight(where, target, source, np.ones(len(warps), bool))
+        self._flights.update({token: (flight, row) for row, token in enumerate(tokens.tolist())})
+        self._store(*target, in_flight(tokens), call)
+        source[0].reads.launch(source[1], tokens)
+        return tokens
+
+    def async_complete(self, tokens: Ints, key: Hashable | None = None) -> None:
+        """These copies have ended.
+
+        Without a `key`, because their warps waited for them (cp.async.wait_group): they count as theirs, now. With one, they
+        have been counted on that barrier (complete_tx, cp.async.mbarrier.arrive): who acquires the phase knows them, and
+        nobody else. `complete_phase` comes after.
+        """
+        self.async_read_complete(tokens)
+        for flight, rows in self._by_instruction(tokens):
+            space, target = flight.into
+            landed = target.part(rows)
+            if key is None:
+                now = self._moment(_Call("copies asynchronously", flight.where))
+                space.writes.store(landed, stamps(landed.warps, now, landed.rows.shape[1]))
+            else:
+                for row in rows:
+                    self._count(flight, target.part(row[None]), key)
+        for token in tokens.tolist():
+            del self._flights[token]
+
+    def _count(self, flight: _Flight, landed: Touched, key: Hashable) -> None:
+        """One warp's copy is counted on a barrier: it is the act of an engine of which those hear who acquire the phase."""
+        issuer = int(landed.warps[0])
+        now = self._moment(_Call("copies asynchronously", flight.where, issuer=issuer))
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._nodes[key] = self._clocks.node()
+        message = Message({node: self._clocks.event(now)}, NOTHING, NOTHING)
+        _add(self._arriving.setdefault(key, {}), issuer // self._clocks.width, _EVERYWHERE, message)
+        owner = np.array([node * self._clocks.width])
+        flight.into[0].writes.store(landed, stamps(owner, now, landed.rows.shape[1]))
+
+    def async_read_complete(self, tokens: Ints) -> None:
+        """These copies have read their source (cp.async.bulk.wait_group.read), which their warps may write again."""
+        for flight, rows in self._by_instruction(tokens):
+            reading = rows[flight.reading[rows]]
+            if reading.size:
+                flight.reading[reading] = False
+                now = self._moment(_Call("reads for an asynchronous copy", flight.where, writes=False))
+                flight.out_of[0].reads.land(flight.out_of[1], reading, now, self._clocks)
+
+    def _by_instruction(self, tokens: Ints) -> list[tuple[_Flight, Warps]]:
+        flights: dict[int, tuple[_Flight, list[int]]] = {}
+        for token in tokens.tolist():
+            flight, row = self._flights[token]
+            flights.setdefault(id(flight), (flight, []))[1].append(row)
+        return [(flight, np.array(rows)) for flight, rows in flights.values()]
+
+
+def _add(releases: _Messages, block: int, reach: int, message: Message) -> None:
+    before = releases.get((block, reach))
+    if before is not None and before is not message:
+        message = Message(
+            merged(before.known, message.known), combined(before.fences, message.fences), combined(before.seen, message.seen)
+        )
+    releases[block, reach] = message
