@@ -75,14 +75,14 @@ def _advance(state: State, program: Code, executed: Executed, front: Front, othe
             for at in range(pc, end):
                 steps[at](front)
             _count(executed, pc, end, front)
+            pc = at = end
             if end not in controls:
                 if end == len(body):
                     raise EmulationError("the function ends without ret")
-                pc = front.pc = end
-                if pc in others:
+                front.pc = end
+                if end in others:
                     return [front]
                 continue
-            at = end
             became = steps[end](front)
             _count(executed, end, end + 1, front)
         except NotConverged as wait:
