@@ -89,7 +89,7 @@ def _advance(state: State, program: Code, executed: Executed, front: Front, othe
             _count(executed, pc, at, front)
             return _park(front, at, wait.needed)
         except EmulationError as error:
-            raise located(state, body[at], front, error) from error
+            raise located(state, body[min(at, len(body) - 1)], front, error) from error
         assert became is not None
         if others or state.released or len(became) != 1 or became[0].seen == state.progress:
             return became
