@@ -237,7 +237,7 @@ def grain_of(loaded: Sequence[Loaded], space: str) -> int:
 
 
 def _bytes(instruction: Instruction, space: str) -> int:
-    if instruction.opcode not in ACCESSES or "param" in instruction.modifiers:
+    if instruction.opcode not in ACCESSES or not instruction.modifiers or "param" in instruction.modifiers:
         return COARSEST
     spaces = {"shared", "shared::cta", "global", "local", "const"} & set(instruction.modifiers)
     if spaces and not any(each.startswith(space) for each in spaces):
