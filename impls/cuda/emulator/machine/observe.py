@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from impls.cuda.emulator.arithmetic import RULES as ARITHMETIC
-from impls.cuda.emulator.checks.happens_before import HappensBefore, Order, Scope
+from impls.cuda.emulator.checks.happens_before import HappensBefore, Order, Repeats, Scope
 from impls.cuda.emulator.checks.shadow import Region
 from impls.cuda.emulator.counting.counters import Counters
 from impls.cuda.emulator.counting.footprint import Footprint
@@ -40,6 +40,7 @@ class Observer:
         self._counts = counts
         self._grain: dict[Space, int] = {"shared": grain_of(loaded, "shared"), "global": grain_of(loaded, "global")}
         self._order: HappensBefore | None = None
+        self._footprint = Footprint(GLOBAL_BASE, max(memory.arena.size, 1))
         self.counters: list[Counters] = []
         self.rules: dict[str, Rule] = {}
 
@@ -56,7 +57,7 @@ class Observer:
         self._counter = Counters([instruction.name for instruction in loaded.function.body])
         self._counter.launched(shape.blocks)
         self.counters.append(self._counter)
-        self._footprint = Footprint(GLOBAL_BASE, max(self._memory.arena.size, 1))
+        self._fetched_before = self._footprint.fetched_bytes
         self.executions, self.lanes = (self._counter.by_instruction(name) for name in COUNTED)
 
     def reside(self, blocks: Sequence[int], shared_size: int) -> None:
@@ -66,7 +67,7 @@ class Observer:
 
     def end(self) -> None:
         """The launch is over."""
-        self._counter.dram_bytes = self._footprint.fetched_bytes
+        self._counter.dram_bytes = self._footprint.fetched_bytes - self._fetched_before
 
     def rests_on(self, rules: Sequence[str]) -> None:
         """An instruction of the kernel follows these rules."""
@@ -98,11 +99,13 @@ class Observer:
         pc: int,
         scope: Scope | None = None,
         order: Order = "relaxed",
+        repeats: Repeats | None = None,
     ) -> None:
-        """A store."""
+        """A store, which has not been made yet. `repeats`: see `HappensBefore.write`."""
         self._count(front, space, positions, size, active, pc, writes=True)
         if self._order is not None and space != "local":
-            self._order.write(self._warps(front), space, self._inside(space, positions), size, active, pc, scope, order)
+            inside = self._inside(space, positions)
+            self._order.write(self._warps(front), space, inside, size, active, pc, scope, order, repeats)
 
     def atomic(
         self, front: Front, space: str, positions: Array, size: int, active: Array, pc: int, scope: Scope, order: Order
@@ -112,7 +115,7 @@ class Observer:
         if self._order is not None and space != "local":
             self._order.atomic(self._warps(front), space, self._inside(space, positions), size, active, pc, scope, order)
 
-    def rows(self, front: Front, positions: Array, pc: int, *, writes: bool) -> None:
+    def rows(self, front: Front, positions: Array, pc: int, *, writes: bool, repeats: Repeats | None = None) -> None:
         """ldmatrix or stmatrix: rows of 16 bytes at `positions`, [warps, matrices, 8 or 16]."""
         flat = positions.reshape(front.count, -1)
         if self._counts:
@@ -121,8 +124,11 @@ class Observer:
             inside[:, : flat.shape[1]] = flat % self._shared_size
             self._counter.matrix_access(pc, inside, matrices)
         if self._order is not None:
-            hook = self._order.write if writes else self._order.read
-            hook(self._warps(front), "shared", self._inside("shared", flat), 16, None, pc)
+            warps, inside = self._warps(front), self._inside("shared", flat)
+            if writes:
+                self._order.write(warps, "shared", inside, 16, None, pc, repeats=repeats)
+            else:
+                self._order.read(warps, "shared", inside, 16, None, pc)
 
     def copy_begins(self, front: Front, to: Array, active: Array, source: Array, reads: Array, size: int, pc: int) -> Array:
         """cp.async from `source`, where `reads`, is under way; the answer, int64 [warps], identifies each warp's part."""
