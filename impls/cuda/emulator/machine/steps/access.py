@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,8 @@ def store(binder: Binder, pc: int) -> Step:
         for number, source in enumerate(sources):
             values[..., number] = source[front.rows]
         for space, positions, active in places(state, access, base[front.rows], offset, front, mask):
-            state.watch.write(front, space, positions, access.size, active, pc, access.scope, access.order)
+            repeats = repeated(state, space, positions, access.size, values, active)
+            state.watch.write(front, space, positions, access.size, active, pc, access.scope, access.order, repeats)
             scatter(state, space, positions, access.size, values, active)
         state.progress += 1
 
@@ -160,13 +162,14 @@ def locate(state: State, space: str, address: Array, front: Front, mask: Array |
 
     Raises `At` where an access is not aligned to its size, or outside its memory.
     """
+    require_aligned(address, mask, size, space)
     if mask is not None:
         address = np.where(mask, address, address[mask][0])
-    aligned = min(size, LARGEST_WORD) - 1
-    odd = address & address.dtype.type(aligned)
-    if odd.any():
-        row, lane = (int(i) for i in np.argwhere(odd)[0])
-        raise At(f"{size} B at {int(address[row, lane]):#x} of {space} memory are misaligned", row, lane)
+    return bounded(state, space, address, front, mask, size)
+
+
+def bounded(state: State, space: str, address: Array, front: Front, mask: Array | None, size: int) -> Array:
+    """As `locate`, of addresses that are aligned, wherever lanes that take no part have them."""
     try:
         if space == "global":
             return state.memory.offsets(address.astype(np.uint64, copy=False), size).astype(np.int64)
@@ -175,7 +178,18 @@ def locate(state: State, space: str, address: Array, front: Front, mask: Array |
             return state.shared.offsets(state.shared_base[front.rows], inside, size)
         return state.local.offsets(state.local_base[front.rows], inside, size)
     except OutOfBounds as error:
-        raise At(f"out of bounds of {space} memory: {error}", error.where[0], error.where[1]) from error
+        where = error.where if mask is None or mask[error.where] else tuple(int(i) for i in np.argwhere(mask)[0])
+        raise At(f"out of bounds of {space} memory: {error}", where[0], where[1]) from error
+
+
+def require_aligned(address: Array, mask: Array | None, size: int, space: str) -> None:
+    """Raises `At` where an address in `mask` is no multiple of `size`."""
+    odd = address & address.dtype.type(size - 1) != 0
+    if mask is not None:
+        odd &= mask
+    if odd.any():
+        row, lane = (int(i) for i in np.argwhere(odd)[0])
+        raise At(f"{size} B at {int(address[row, lane]):#x} of {space} memory are misaligned", row, lane)
 
 
 def array_of(state: State, space: str, size: int) -> Array:
@@ -214,6 +228,21 @@ def scatter(state: State, space: str, positions: Array, size: int, values: Array
         memory = state.shared if space == "shared" else state.local
         for part in range(size // word):
             memory.define(positions + part * word, word)
+
+
+def repeated(state: State, space: str, positions: Array, size: int, values: Array, active: Array | None) -> Callable[[], Array]:
+    """Tells, bool [warps, 32], which lanes find in memory what they write there, if one warp writes after the other."""
+
+    @cache
+    def repeats() -> Array:
+        found = np.empty(positions.shape, bool)
+        for row in range(len(positions)):
+            at, mine = positions[row : row + 1], None if active is None else active[row : row + 1]
+            found[row] = (gather(state, space, at, size, values.dtype) == values[row : row + 1]).all(axis=-1)
+            scatter(state, space, at, size, values[row : row + 1], mine)
+        return found
+
+    return repeats
 
 
 def _require_defined(state: State, space: str, positions: Array, size: int, active: Array | None) -> None:
