@@ -239,7 +239,8 @@ class HappensBefore:
         order: Order = "relaxed",
         repeats: Repeats | None = None,
     ) -> None:
-        """As `read`. `repeats` is asked when nothing orders two writes, which is no fault if they write the same."""
+        """As `read`. `repeats` is asked when nothing orders two writes by one instruction, which is no fault if they write the
+        same: compilers let several warps store what they all hold."""
         memory, touched = self._touch(warps, Region(space, offsets, size, active))
         if scope:
             self._strong(memory, touched, _Call("writes", where, self._reach[scope]), order, begins=True)
@@ -308,7 +309,9 @@ class HappensBefore:
             unknown = generic & ~self._clocks.knows(warps, others, times, same_lane, fenced=True)
             missing = "proxy fence"
         if repeats is not None and unknown.any():
-            unknown &= (times == FLIGHT) | ~repeats()[at[:2]]
+            again = np.array([time != FLIGHT and self._calls[time].where == call.where for time in times.tolist()])
+            if again.any():
+                unknown &= ~(again & repeats()[at[:2]])
         if unknown.any():
             place = int(np.argmax(unknown))
             self._fail(space, touched, tuple(int(axis[place]) for axis in at), int(stamp[place]), call, missing)

@@ -52,7 +52,12 @@ class Race:
 
     def __str__(self) -> str:
         place = f"{self.space} memory at {self.offset} ({self.size} bytes)"
-        return f"{place}: {self.second}, after {self.first}, but {_REASON[self.kind]}."
+        return f"{place}: {self.second}, after {self.first}, but {self.reason}."
+
+    @property
+    def reason(self) -> str:
+        """What is missing, as a sentence."""
+        return _REASON[self.kind]
 
 
 class RaceFound(EmulationError):

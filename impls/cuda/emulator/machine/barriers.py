@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from impls.cuda.emulator.errors import EmulationError
+from impls.cuda.emulator.machine.fronts import LANES
 
 Array = np.ndarray[Any, Any]
 
@@ -26,11 +27,14 @@ class Barriers:
     """Who waits where. All counts are in warps."""
 
     def __init__(self, blocks: int, warps: int) -> None:
+        self._everyone = warps // blocks
         self.arrived = np.zeros((BARRIERS, blocks), np.int64)
         self.expected = np.zeros((BARRIERS, blocks), np.int64)
         """0 is every warp that is alive."""
         self.members = np.zeros((BARRIERS, warps), bool)
         """Who arrived, waiting or not."""
+        self.phase = np.zeros((BARRIERS, blocks), np.int64)
+        """How often it has been complete."""
         self.resume = np.full((BARRIERS, warps), NOWHERE)
         """Where those go on that wait."""
         self.predicate = np.zeros((BARRIERS, warps, 32), bool)
@@ -38,6 +42,13 @@ class Barriers:
 
     def arrive(self, number: int, blocks: Array, warps: Array, expected: int, resume: int | None) -> None:
         """`warps` of `blocks`, one each, arrive at barrier `number`, and wait to go on at `resume`; None: go on at once."""
+        if self.members[number, warps].any():
+            raise Meeting(f"a warp arrives at barrier {number} again, before the others have")
+        counts = np.where(self.expected[number, blocks] > 0, self.expected[number, blocks], self._everyone)
+        others = counts[(self.arrived[number, blocks] > 0) & (counts != (expected or self._everyone))]
+        if others.size:
+            wanted, theirs = (count * LANES for count in (expected or self._everyone, int(others[0])))
+            raise Meeting(f"barrier {number} of {wanted} threads, which others that have arrived take for one of {theirs}")
         np.add.at(self.arrived[number], blocks, 1)
         self.expected[number, blocks] = expected
         self.members[number, warps] = True
@@ -55,8 +66,16 @@ class Barriers:
         met = self.members[number] & full[block_of]
         groups = [np.flatnonzero(met & (block_of == block)) for block in np.flatnonzero(full)]
         arrived[full] = 0
+        self.phase[number, full] += 1
         self.members[number] &= ~met
         return groups
+
+    def room(self, number: int, blocks: Array, expected: int) -> Array:
+        """bool [warps]: which of those of `blocks`, one each and ascending, still belong to this phase of barrier `number`."""
+        if not expected:
+            return np.ones(blocks.size, bool)
+        earlier = np.arange(blocks.size) - np.searchsorted(blocks, blocks)
+        return np.asarray(self.arrived[number, blocks] + earlier < expected)
 
     def waiting(self) -> list[tuple[int, Array]]:
         """[(barrier, warps that wait there)]."""
@@ -81,6 +100,8 @@ class Mbarrier:
     def arrive(self, count: int = 1, announced: int = 0) -> int:
         """`count` arrivals, which announce so many bytes. Returns the phase that they are of."""
         phase = self.phase
+        if count < 1:
+            raise EmulationError("nobody arrives: the count of an arrival is 1 at least")
         if count > self.pending:
             raise EmulationError(f"{count} arrive at an mbarrier where {self.pending} of {self.expected} are still to come")
         self.bytes += announced

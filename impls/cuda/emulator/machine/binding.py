@@ -154,6 +154,11 @@ class Binder:
             return guard & front.mask
         return None if guard.all() else guard
 
+    def executing(self, front: Front) -> Array:
+        """The warps of which a lane executes the instruction."""
+        mask = self.mask(front)
+        return front.warps if mask is None else front.warps[mask.any(axis=1)]
+
     @property
     def guarded(self) -> bool:
         return self._guard is not None

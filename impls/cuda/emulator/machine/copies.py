@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from impls.cuda.emulator.machine.fronts import LANES, Front
+
 if TYPE_CHECKING:
     from impls.cuda.emulator.machine.state import State
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, eq=False)
+OPEN, DONE = 1 << 62, -1
+"""In place of a group's number: of a copy that no group holds yet, and of what is there or was never to come."""
+
+
+@dataclass(eq=False)
 class Copy:
     """One cp.async instruction of some warps."""
 
@@ -33,6 +39,14 @@ class Copy:
     active: Array
     tokens: Array
     """Of each warp's part, for the checks."""
+    group: Array = field(init=False)
+    """int64 [warps, 32]: the number of the group that holds it, of those of its thread."""
+    checked: Array = field(init=False)
+    """bool [warps]: the checks know that it is there."""
+
+    def __post_init__(self) -> None:
+        self.group = np.where(self.active, OPEN, DONE)
+        self.checked = np.asarray(~self.active.any(axis=1))
 
 
 @dataclass(frozen=True)
@@ -50,51 +64,45 @@ class BulkCopy:
     tokens: Array
 
 
-Group = list[tuple[Copy, int]]
-"""Copies, and which row of each."""
-
-
 @dataclass
 class Copies:
     """Those of the warps that reside."""
 
     state: State
-    open: list[Group] = field(default_factory=list)
-    """Of each warp, what no group holds yet."""
-    groups: list[deque[Group]] = field(default_factory=list)
-    """Of each warp, oldest first."""
+    under_way: list[Copy] = field(default_factory=list)
+    groups: Array = field(init=False)
+    """int64 [warps, 32]: how many groups each thread has made."""
     bulk: deque[BulkCopy] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        self.open = [[] for _ in range(self.state.warps)]
-        self.groups = [deque() for _ in range(self.state.warps)]
+        self.groups = np.zeros((self.state.warps, LANES), np.int64)
 
     def issue(self, copy: Copy) -> None:
         """From now on the destination holds nothing that may be read."""
         self.state.shared.define(copy.to[copy.active], copy.size, defined=False)
-        for row, warp in enumerate(copy.warps.tolist()):
-            if copy.active[row].any():
-                self.open[warp].append((copy, row))
+        self.under_way.append(copy)
 
-    def commit(self, warps: Array) -> None:
-        """What these warps issued since the last time is a group."""
-        for warp in warps.tolist():
-            self.groups[warp].append(self.open[warp])
-            self.open[warp] = []
+    def commit(self, front: Front, mask: Array | None) -> None:
+        """What these threads issued since the last time is a group."""
+        active = self._all_lanes(front, mask)
+        for copy in self.under_way:
+            new = (copy.group == OPEN) & active[copy.warps]
+            np.copyto(copy.group, self.groups[copy.warps], where=new)
+        self.groups += active
 
-    def wait(self, warps: Array, left: int) -> None:
-        """All groups of these warps are there but the newest `left`."""
-        done: Group = []
-        for warp in warps.tolist():
-            groups = self.groups[warp]
-            while len(groups) > left:
-                done += groups.popleft()
-        self._finish(done)
+    def wait(self, front: Front, mask: Array | None, left: int) -> None:
+        """All groups of these threads are there but the newest `left`."""
+        self._arrive(np.where(self._all_lanes(front, mask), self.groups - left, 0))
 
-    def wait_all(self, warps: Array) -> None:
-        """All copies of these warps are there."""
-        self.commit(warps)
-        self.wait(warps, 0)
+    def wait_all(self, front: Front, mask: Array | None) -> None:
+        """All copies of these threads are there."""
+        self._arrive(np.where(self._all_lanes(front, mask), OPEN + 1, 0))
+
+    def _all_lanes(self, front: Front, mask: Array | None) -> Array:
+        """The lanes of a front as bool [all warps that reside, 32]."""
+        active = np.zeros(self.groups.shape, bool)
+        active[front.rows] = True if mask is None else mask
+        return active
 
     def finish_bulk(self) -> bool:
         """The oldest bulk copy comes. False if there is none."""
@@ -112,21 +120,24 @@ class Copies:
         state.progress += 1
         return True
 
-    def _finish(self, done: Group) -> None:
-        rows: dict[Copy, list[int]] = {}
-        for copy, row in done:
-            rows.setdefault(copy, []).append(row)
-        for copy, which in rows.items():
-            self._arrive(copy, slice(None) if len(which) == len(copy.warps) else np.array(which))
-
-    def _arrive(self, copy: Copy, rows: Array | slice) -> None:
-        state, active = self.state, copy.active[rows]
-        to, source, read = copy.to[rows][active], copy.source[rows][active], copy.read[rows][active]
-        words = state.memory.view(copy.size).take(source // copy.size)
-        if (read < copy.size).any():
-            contents = words.view(np.uint8).reshape(-1, copy.size)
-            contents[np.arange(copy.size) >= read[:, None]] = 0
-            words = contents.view(words.dtype)[:, 0]
-        state.shared.view(copy.size)[to // copy.size] = words
-        state.shared.define(to, copy.size)
-        state.watch.copy_ends(copy.tokens[rows])
+    def _arrive(self, end: Array) -> None:
+        """What is of a group of a smaller number than its thread's in `end` is there."""
+        state = self.state
+        for copy in self.under_way:
+            due = (copy.group != DONE) & (copy.group < end[copy.warps])
+            if not due.any():
+                continue
+            copy.group[due] = DONE
+            to, source, read = copy.to[due], copy.source[due], copy.read[due]
+            words = state.memory.view(copy.size).take(source // copy.size)
+            if (read < copy.size).any():
+                contents = words.view(np.uint8).reshape(-1, copy.size)
+                contents[np.arange(copy.size) >= read[:, None]] = 0
+                words = contents.view(words.dtype)[:, 0]
+            state.shared.view(copy.size)[to // copy.size] = words
+            state.shared.define(to, copy.size)
+            # the checks take a warp's lanes as one; of those that have not waited yet the bytes are not defined
+            rows = due.any(axis=1) & ~copy.checked
+            copy.checked |= rows
+            state.watch.copy_ends(copy.tokens[rows])
+        self.under_way = [copy for copy in self.under_way if (copy.group != DONE).any()]

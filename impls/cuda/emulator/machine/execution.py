@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from impls.cuda.emulator.errors import EmulationError
 from impls.cuda.emulator.machine.binding import NotConverged
-from impls.cuda.emulator.machine.fronts import Front, merged
+from impls.cuda.emulator.machine.fronts import NEVER, Front, merged
 from impls.cuda.emulator.machine.program import Code
 from impls.cuda.emulator.machine.state import State, located
 
@@ -41,15 +42,21 @@ def run(state: State, program: Code, executed: Executed) -> None:
     """Execute the blocks of `state`, to whose registers `program` is bound, to their end. Raises EmulationError, which says
     where."""
     fronts = state.start()
+    stuck = _Stuck(state)
     with np.errstate(all="ignore"):
         while fronts:
             moving = [front for front in fronts if not front.waits_for_lanes and front.seen != state.progress]
             if not moving:
                 if state.copies.finish_bulk():
                     continue
-                raise _deadlock(state, fronts)
+                if stuck.again(fronts):
+                    raise _deadlock(state, fronts)
+                for front in fronts:  # who asked in vain may have something else to do
+                    front.seen = NEVER
+                continue
             picked = state.schedule.pick(moving)
             front, fronts = _together(picked, fronts)
+            front.seen = NEVER
             became = _advance(state, program, executed, front, {other.pc for other in fronts})
             for each in became:
                 if each.waits_for_lanes:
@@ -61,6 +68,28 @@ def run(state: State, program: Code, executed: Executed) -> None:
             pass
     if waiting := state.barriers.waiting():
         raise _barrier_deadlock(state, waiting)
+
+
+class _Stuck:
+    """Tells whether nobody will ever go on: everything is as it was before, and all have tried again since."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._progress = NEVER
+        self._seen: set[int] = set()
+
+    def again(self, fronts: Sequence[Front]) -> bool:
+        """Called while nobody can go on without asking again what was in vain."""
+        state = self._state
+        if all(front.waits_for_lanes for front in fronts):
+            return True
+        if self._progress != state.progress:
+            self._progress, self._seen = state.progress, set()
+        registers = tuple(hash(array.tobytes()) for array in state.registers.values())
+        places = sorted((front.pc, front.warps.tobytes(), front.active().tobytes()) for front in fronts)
+        before = len(self._seen)
+        self._seen.add(hash((tuple(places), registers)))
+        return len(self._seen) == before
 
 
 def _advance(state: State, program: Code, executed: Executed, front: Front, others: set[int]) -> list[Front]:

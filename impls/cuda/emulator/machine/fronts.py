@@ -17,6 +17,7 @@ Rows = slice | Array
 """Warps, as an index of the first axis of registers: a slice wherever they are evenly spaced, since a slice copies nothing."""
 
 LANES = 32
+NEVER = -1
 
 
 @dataclass(eq=False)
@@ -30,8 +31,10 @@ class Front:
     """bool [warps, 32]; None is all lanes of each."""
     turn: int = 0
     """How often it has waited for others in vain: the more often, the later it is picked."""
-    seen: int = -1
-    """How much had happened when it last waited in vain."""
+    seen: int = NEVER
+    """How much had happened when it last waited in vain: it does not go on before more has."""
+    polled: int = NEVER
+    """How much had happened when it last was at the end of a loop that asks memory for something."""
     waits_for_lanes: bool = False
     """At an instruction that wants lanes which are elsewhere."""
 
@@ -50,13 +53,17 @@ class Front:
     def some(self, chosen: Array, pc: int) -> Front:
         """Those of its warps that `chosen`, bool [warps], says, at `pc`."""
         mask = None if self.mask is None else self.mask[chosen]
-        return Front(pc, self.warps[chosen], mask, self.turn, self.seen)
+        return Front(pc, self.warps[chosen], mask, self.turn, self.seen, self.polled)
 
     def lanes(self, active: Array, pc: int) -> Front:
         """Those of its lanes that `active`, bool [warps, 32], says, at `pc`."""
         chosen = active.any(axis=1)
         mask = active[chosen]
-        return Front(pc, self.warps[chosen], None if mask.all() else mask, self.turn, self.seen)
+        return Front(pc, self.warps[chosen], None if mask.all() else mask, self.turn, self.seen, self.polled)
+
+    def at(self, pc: int) -> Front:
+        """The same lanes at `pc`."""
+        return Front(pc, self.warps, self.mask, self.turn, self.seen, self.polled)
 
 
 def rows_of(warps: Array) -> Rows:
@@ -86,4 +93,5 @@ def merged(fronts: Sequence[Front]) -> Front:
         None if mask.all() else mask,
         max(front.turn for front in fronts),
         max(front.seen for front in fronts),
+        max(front.polled for front in fronts),
     )

@@ -61,6 +61,7 @@ class GlobalMemory:
     _starts: list[int] = field(default_factory=list)
     _by_host_address: dict[int, Allocation] = field(default_factory=dict)
     _views: dict[int, Array] = field(default_factory=dict)
+    _variables: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def place(self, array: Any, name: str = "") -> int:
         """The address of the first element of a NumPy array or of a tensor of torch in the CPU's memory."""
@@ -74,9 +75,12 @@ class GlobalMemory:
             self._next += -(-(size + GUARD) // ALIGNMENT) * ALIGNMENT
         return allocation.start + host - base
 
-    def reserve(self, contents: bytes, name: str) -> int:
-        """Memory that no caller gave: variables of a module."""
-        return self.place(np.frombuffer(contents, np.uint8).copy(), name)
+    def variable(self, owner: object, contents: bytes, name: str) -> int:
+        """The address of a variable of the module `owner`: one for all its launches."""
+        key = id(owner), name
+        if key not in self._variables:
+            self._variables[key] = self.place(np.frombuffer(contents, np.uint8).copy(), name)
+        return self._variables[key]
 
     def load(self) -> None:
         """Copy the callers' memory to where kernels see it."""

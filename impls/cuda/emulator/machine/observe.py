@@ -9,12 +9,15 @@ import numpy as np
 
 from impls.cuda.emulator.arithmetic import RULES as ARITHMETIC
 from impls.cuda.emulator.checks.happens_before import HappensBefore, Order, Repeats, Scope
+from impls.cuda.emulator.checks.reports import Access, Race
 from impls.cuda.emulator.checks.shadow import Region
+from impls.cuda.emulator.counting.classes import classify
 from impls.cuda.emulator.counting.counters import Counters
 from impls.cuda.emulator.counting.footprint import Footprint
+from impls.cuda.emulator.errors import Unknown
 from impls.cuda.emulator.machine.fronts import LANES, Front
 from impls.cuda.emulator.machine.memory import GLOBAL_BASE, GlobalMemory
-from impls.cuda.emulator.machine.state import Loaded, Shape
+from impls.cuda.emulator.machine.state import Loaded, Shape, place_of
 from impls.cuda.emulator.ptx.syntax import TYPE_BYTES, Instruction
 from impls.cuda.emulator.rules import Rule
 from impls.cuda.emulator.tensor_cores.rules import RULES as TENSOR_CORES
@@ -41,6 +44,8 @@ class Observer:
         self._grain: dict[Space, int] = {"shared": grain_of(loaded, "shared"), "global": grain_of(loaded, "global")}
         self._order: HappensBefore | None = None
         self._footprint = Footprint(GLOBAL_BASE, max(memory.arena.size, 1))
+        self._instructions: list[Instruction] = []
+        """Of all launches: what the checks of order know instructions by."""
         self.counters: list[Counters] = []
         self.rules: dict[str, Rule] = {}
 
@@ -53,8 +58,10 @@ class Observer:
             else:
                 self._order.launch_boundary(shape.blocks, shape.warps, overlaps=overlaps)
             self._order.add_shared("shared", loaded.shared_bytes + 2 * 16)
+        self._base = len(self._instructions)
+        self._instructions += loaded.function.body
         self._warps_per_block = shape.warps
-        self._counter = Counters([instruction.name for instruction in loaded.function.body])
+        self._counter = _counters(loaded.function.body)
         self._counter.launched(shape.blocks)
         self.counters.append(self._counter)
         self._fetched_before = self._footprint.fetched_bytes
@@ -87,7 +94,8 @@ class Observer:
         """A load of `size` bytes a lane; with a scope a strong one."""
         self._count(front, space, positions, size, active, pc, writes=False)
         if self._order is not None and space != "local":
-            self._order.read(self._warps(front), space, self._inside(space, positions), size, active, pc, scope, order)
+            inside = self._inside(space, positions)
+            self._order.read(self._warps(front), space, inside, size, active, self._base + pc, scope, order)
 
     def write(
         self,
@@ -105,15 +113,25 @@ class Observer:
         self._count(front, space, positions, size, active, pc, writes=True)
         if self._order is not None and space != "local":
             inside = self._inside(space, positions)
-            self._order.write(self._warps(front), space, inside, size, active, pc, scope, order, repeats)
+            self._order.write(self._warps(front), space, inside, size, active, self._base + pc, scope, order, repeats)
 
     def atomic(
-        self, front: Front, space: str, positions: Array, size: int, active: Array, pc: int, scope: Scope, order: Order
+        self,
+        front: Front,
+        space: str,
+        positions: Array,
+        size: int,
+        active: Array,
+        pc: int,
+        scope: Scope,
+        order: Order,
+        returns: bool,
     ) -> None:
-        """A read and a write that nothing comes between."""
+        """A read and a write that nothing comes between; `returns`: the kernel gets what was read."""
         self._count(front, space, positions, size, active, pc, writes=True)
         if self._order is not None and space != "local":
-            self._order.atomic(self._warps(front), space, self._inside(space, positions), size, active, pc, scope, order)
+            inside = self._inside(space, positions)
+            self._order.atomic(self._warps(front), space, inside, size, active, self._base + pc, scope, order, returns)
 
     def rows(self, front: Front, positions: Array, pc: int, *, writes: bool, repeats: Repeats | None = None) -> None:
         """ldmatrix or stmatrix: rows of 16 bytes at `positions`, [warps, matrices, 8 or 16]."""
@@ -126,9 +144,9 @@ class Observer:
         if self._order is not None:
             warps, inside = self._warps(front), self._inside("shared", flat)
             if writes:
-                self._order.write(warps, "shared", inside, 16, None, pc, repeats=repeats)
+                self._order.write(warps, "shared", inside, 16, None, self._base + pc, repeats=repeats)
             else:
-                self._order.read(warps, "shared", inside, 16, None, pc)
+                self._order.read(warps, "shared", inside, 16, None, self._base + pc)
 
     def copy_begins(self, front: Front, to: Array, active: Array, source: Array, reads: Array, size: int, pc: int) -> Array:
         """cp.async from `source`, where `reads`, is under way; the answer, int64 [warps], identifies each warp's part."""
@@ -137,7 +155,7 @@ class Observer:
         if self._order is None:
             return np.zeros(front.count, np.int64)
         into = Region("shared", self._inside("shared", to), size, active)
-        return self._order.async_issue(self._warps(front), into, Region("global", source, size, reads), pc)
+        return self._order.async_issue(self._warps(front), into, Region("global", source, size, reads), self._base + pc)
 
     def copy_ends(self, tokens: Array) -> None:
         """The warps of these parts have waited for them."""
@@ -157,7 +175,7 @@ class Observer:
             return np.zeros(0, np.int64)
         into = Region("shared", to % self._shared_size + steps, 16, None)
         warps = np.array([warp + self._first_warp])
-        return self._order.async_issue(warps, into, Region("global", source + steps, 16, None), pc, bulk=True)
+        return self._order.async_issue(warps, into, Region("global", source + steps, 16, None), self._base + pc, bulk=True)
 
     def bulk_ends(self, tokens: Array, key: tuple[int, int, int]) -> None:
         """It is there for whoever acquires the phase `key` of an mbarrier."""
@@ -175,10 +193,10 @@ class Observer:
         if self._order is not None:
             self._order.warp_sync(self._warps(front))
 
-    def fence(self, warps: Array, scope: Scope) -> None:
-        """What these warps did before comes before what they do after, for those in `scope`."""
+    def fence(self, warps: Array, scope: Scope, sc: bool) -> None:
+        """What these warps did before comes before what they do after, for those in `scope`. `sc`: of fence.sc."""
         if self._order is not None:
-            self._order.fence(warps + self._first_warp, scope)
+            self._order.fence(warps + self._first_warp, scope, sc)
 
     def proxy_fence(self, warps: Array) -> None:
         """What these warps know may be read and written by bulk copies."""
@@ -204,6 +222,15 @@ class Observer:
         """A warp has seen that the phase is over."""
         if self._order is not None:
             self._order.acquire(np.array([warp + self._first_warp]), [self._key(key)])
+
+    def sentence(self, race: Race) -> str:
+        """What a race is, in places of the PTX and of the callers' memory."""
+        place = self._memory.describe(race.offset) if race.space == "global" else f"byte {race.offset} of shared memory"
+        return f"{place}: {self._access(race.second)}, after {self._access(race.first)}, but {race.reason}"
+
+    def _access(self, access: Access) -> str:
+        lane = "" if access.lane is None else f", lane {access.lane}"
+        return f"block {access.block}, warp {access.warp}{lane} {access.does} at {place_of(self._instructions[access.where])}"
 
     def diverged(self, pc: int, count: int) -> None:
         """At a branch, lanes of `count` warps went different ways."""
@@ -235,6 +262,16 @@ class Observer:
         addresses = (positions + GLOBAL_BASE).astype(np.uint64)
         self._counter.global_access(pc, addresses, size, everyone)
         (self._footprint.write if writes else self._footprint.read)(addresses if active is None else addresses[active], size)
+
+
+def _counters(body: Sequence[Instruction]) -> Counters:
+    """Raises Unknown, with the line, where an instruction is of no class."""
+    for instruction in body:
+        try:
+            classify(instruction.opcode, instruction.modifiers)
+        except Unknown as error:
+            raise Unknown(f"{place_of(instruction)}: {error}") from error
+    return Counters([instruction.name for instruction in body])
 
 
 def grain_of(loaded: Sequence[Loaded], space: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from impls.cuda.emulator.machine.state import At, Loaded, State
 from impls.cuda.emulator.machine.steps import access, asynchronous, atomics, control, cross_lane, matrices, scalar, synchronise
 from impls.cuda.emulator.ptx.flow import possibly_undefined
 from impls.cuda.emulator.ptx.roles import reads, writes
-from impls.cuda.emulator.ptx.syntax import Function, Instruction, Module, Variable
+from impls.cuda.emulator.ptx.syntax import Address, Function, Instruction, Module, Symbol, Variable
 
 Maker = Callable[[Binder, int], Step]
 
@@ -33,6 +33,7 @@ STEPS: Mapping[str, Maker] = {
     "cp": asynchronous.copy,
     "mov": _plain(scalar.move),
     "cvta": _plain(scalar.address_space),
+    "isspacep": _plain(scalar.in_space),
     "shfl": _plain(cross_lane.shuffle),
     "vote": _plain(cross_lane.vote),
     "match": _plain(cross_lane.match),
@@ -55,6 +56,7 @@ STEPS: Mapping[str, Maker] = {
 """What is neither arithmetic nor ends a run of instructions, by opcode."""
 CONTROLS: Mapping[str, Callable[[Binder, int], Control]] = {
     "bra": control.branch,
+    "brx": control.indexed,
     "ret": control.leave,
     "exit": control.leave,
     "trap": control.trap,
@@ -94,10 +96,14 @@ def load(
     symbols: dict[str, int] = {}
     tops = {"shared": 0, "local": 0}
     dynamic: list[Variable] = []
+    used = set(_names(function))
     for variable in (*module.globals.values(), *function.variables.values()):
+        if variable.space == "shared" and variable.name not in used:
+            continue  # of another kernel of the module
         if variable.space in ("global", "const"):
             contents = variable.initial or bytes(variable.bytes)
-            symbols[variable.name] = memory.reserve(contents.ljust(variable.bytes, b"\0"), variable.name)
+            contents = contents.ljust(variable.bytes, b"\0")
+            symbols[variable.name] = memory.variable(module, contents, variable.name)
         elif variable.count is None:
             dynamic.append(variable)
         elif variable.space in tops:
@@ -176,7 +182,10 @@ def undefined_registers(function: Function) -> set[str]:
 
 def _computes(instruction: Instruction) -> bool:
     """Whether all that it does is to write registers."""
-    return instruction.opcode not in STEPS.keys() - {"mov", "cvta"} and instruction.opcode not in (*CONTROLS, "mbarrier")
+    return instruction.opcode not in STEPS.keys() - {"mov", "cvta", "isspacep"} and instruction.opcode not in (
+        *CONTROLS,
+        "mbarrier",
+    )
 
 
 def _follows(state: State, instruction: Instruction, names: list[str], step: Step | Control) -> Step | Control:
@@ -213,6 +222,15 @@ def _ends(function: Function, controls: set[int]) -> list[int]:
         if pc in stops:
             end = pc
     return ends
+
+
+def _names(function: Function) -> Iterator[str]:
+    """Of the variables that its instructions name."""
+    for instruction in function.body:
+        for operand in instruction.operands:
+            base = operand.base if isinstance(operand, Address) else operand
+            if isinstance(base, Symbol):
+                yield base.name
 
 
 def _place(variable: Variable, top: int, symbols: dict[str, int]) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from impls.cuda.emulator.arithmetic import register
+from impls.cuda.emulator.checks.reports import RaceFound
 from impls.cuda.emulator.errors import EmulationError
 from impls.cuda.emulator.machine.barriers import Barriers, Mbarrier
 from impls.cuda.emulator.machine.copies import Copies
@@ -203,10 +204,19 @@ class At(EmulationError):
 
 def located(state: State, instruction: Instruction, front: Front, error: EmulationError) -> EmulationError:
     """The same error, which now says where it happened: PTX line, source line, block, warp and lane."""
-    row, lane = (error.row, error.lane) if isinstance(error, At) else (0, None)
-    warp = int(front.warps[min(row, front.count - 1)])
-    source = f", {instruction.source.file}:{instruction.source.line}" if instruction.source else ""
-    thread = f"block {state.coordinates(state.block_number(warp))}, warp {int(state.slot_of[warp])}"
-    thread += "" if lane is None else f", lane {lane}"
-    error.args = (f"PTX line {instruction.line}{source}, {thread}: {error}: {instruction.text}",)
+    if isinstance(error, RaceFound):
+        access, sentence = error.race.second, state.watch.sentence(error.race)
+        block, warp, lane = access.block, access.warp, access.lane
+    else:
+        row, lane = (error.row, error.lane) if isinstance(error, At) else (0, None)
+        number = int(front.warps[min(row, front.count - 1)])
+        block, warp, sentence = state.block_number(number), int(state.slot_of[number]), str(error)
+    thread = f"block {state.coordinates(block)}, warp {warp}" + ("" if lane is None else f", lane {lane}")
+    error.args = (f"{place_of(instruction)}, {thread}: {sentence}: {instruction.text}",)
     return error
+
+
+def place_of(instruction: Instruction) -> str:
+    """Its line in the PTX, and in the source if that is known."""
+    source = f", {instruction.source.file}:{instruction.source.line}" if instruction.source else ""
+    return f"PTX line {instruction.line}{source}"

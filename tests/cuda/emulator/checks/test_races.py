@@ -31,12 +31,12 @@ class Program:
         getattr(self.checker, kind)(who, space, offsets, size, active, self.at, **order)
 
     def read(
-        self, warps: int | list[int], at: int = 0, space: str = "shared", lanes: int = 32, size: int = 4, **order: str
+        self, warps: int | list[int], at: int = 0, space: str = "shared", lanes: int = 32, size: int = 4, **order: object
     ) -> None:
         self.access("read", warps, at, space, lanes, size, **order)
 
     def write(
-        self, warps: int | list[int], at: int = 0, space: str = "shared", lanes: int = 32, size: int = 4, **order: str
+        self, warps: int | list[int], at: int = 0, space: str = "shared", lanes: int = 32, size: int = 4, **order: object
     ) -> None:
         self.access("write", warps, at, space, lanes, size, **order)
 
@@ -228,14 +228,14 @@ def test_warps_of_one_instruction_write_one_place() -> None:
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_writes_of_the_same_value_are_no_race(same: bool) -> None:
+def test_writes_of_the_same_value_by_one_instruction_are_no_race(same: bool) -> None:
     """All warps store a value that all of them computed: whoever comes last, memory holds the same."""
     program = Program()
     warps = np.array([0, 1])
     offsets = np.broadcast_to(4 * LANES, (2, 32))
     if same:
         program.checker.write(warps, "shared", offsets, 4, None, 1, repeats=lambda: np.array([[False], [True]]) | (offsets < 0))
-        program.checker.write(warps[::-1], "shared", offsets, 4, None, 2, repeats=lambda: offsets >= 0)
+        program.checker.write(warps[::-1], "shared", offsets, 4, None, 1, repeats=lambda: offsets >= 0)
     else:
         with pytest.raises(RaceFound):
             program.checker.write(warps, "shared", offsets, 4, None, 1, repeats=lambda: offsets < 0)
@@ -407,6 +407,36 @@ def test_fence_by_every_writer_before_the_barrier(sc: bool) -> None:
     else:
         with pytest.raises(RaceFound):
             program.read([2, 3], at=128, space="global")
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("space", ["shared", "global"])
+def test_warps_that_repeat_what_one_instruction_wrote(at_once: bool, space: str) -> None:
+    """They store data that they all hold: no fault if the same bytes were there, else a race as any other."""
+
+    def write_all(repeats: bool, second: int) -> None:
+        program = Program()
+        found = np.array([[False] * 32, [repeats] * 32])
+        if at_once:
+            program.write([0, 1], space=space, repeats=lambda: found)
+        else:
+            program.write(0, space=space)
+            program.at += second - 2
+            program.write(1, space=space, repeats=lambda: found[1:])
+
+    write_all(True, second=1)
+    with pytest.raises(RaceFound):
+        write_all(False, second=1)
+    if not at_once:
+        with pytest.raises(RaceFound):  # by another instruction it is luck that the values are equal
+            write_all(True, second=2)
+
+
+def test_repeated_write_orders_nothing() -> None:
+    program = Program()
+    program.write([0, 1], repeats=lambda: np.array([[False] * 32, [True] * 32]))
+    with pytest.raises(RaceFound):
+        program.read(2)
 
 
 def test_count_of_too_narrow_scope() -> None:

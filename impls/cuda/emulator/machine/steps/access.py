@@ -162,13 +162,14 @@ def locate(state: State, space: str, address: Array, front: Front, mask: Array |
 
     Raises `At` where an access is not aligned to its size, or outside its memory.
     """
+    require_aligned(address, mask, size, space)
     if mask is not None:
         address = np.where(mask, address, address[mask][0])
-    aligned = min(size, LARGEST_WORD) - 1
-    odd = address & address.dtype.type(aligned)
-    if odd.any():
-        row, lane = (int(i) for i in np.argwhere(odd)[0])
-        raise At(f"{size} B at {int(address[row, lane]):#x} of {space} memory are misaligned", row, lane)
+    return bounded(state, space, address, front, mask, size)
+
+
+def bounded(state: State, space: str, address: Array, front: Front, mask: Array | None, size: int) -> Array:
+    """As `locate`, of addresses that are aligned, wherever lanes that take no part have them."""
     try:
         if space == "global":
             return state.memory.offsets(address.astype(np.uint64, copy=False), size).astype(np.int64)
@@ -177,7 +178,18 @@ def locate(state: State, space: str, address: Array, front: Front, mask: Array |
             return state.shared.offsets(state.shared_base[front.rows], inside, size)
         return state.local.offsets(state.local_base[front.rows], inside, size)
     except OutOfBounds as error:
-        raise At(f"out of bounds of {space} memory: {error}", error.where[0], error.where[1]) from error
+        where = error.where if mask is None or mask[error.where] else tuple(int(i) for i in np.argwhere(mask)[0])
+        raise At(f"out of bounds of {space} memory: {error}", where[0], where[1]) from error
+
+
+def require_aligned(address: Array, mask: Array | None, size: int, space: str) -> None:
+    """Raises `At` where an address in `mask` is no multiple of `size`."""
+    odd = address & address.dtype.type(size - 1) != 0
+    if mask is not None:
+        odd &= mask
+    if odd.any():
+        row, lane = (int(i) for i in np.argwhere(odd)[0])
+        raise At(f"{size} B at {int(address[row, lane]):#x} of {space} memory are misaligned", row, lane)
 
 
 def array_of(state: State, space: str, size: int) -> Array:

@@ -9,8 +9,8 @@ import numpy as np
 from impls.cuda.emulator.machine.binding import Binder, Constant, Source, Step, full, lanes
 from impls.cuda.emulator.machine.copies import BulkCopy, Copy
 from impls.cuda.emulator.machine.fronts import LANES, Front
-from impls.cuda.emulator.machine.state import At
-from impls.cuda.emulator.machine.steps.access import locate
+from impls.cuda.emulator.machine.state import At, State
+from impls.cuda.emulator.machine.steps.access import bounded, locate, require_aligned
 from impls.cuda.emulator.machine.steps.synchronise import require_immediate
 from impls.cuda.emulator.ptx.syntax import Register
 
@@ -60,8 +60,12 @@ def _copy(binder: Binder, pc: int) -> Step:
         active = full(mask, front)
         reads = active & (read > 0)
         positions = locate(state, "shared", _moved(to[front.rows], to_offset, front), front, mask, size)
+        too_many = active & (read > size)
+        if too_many.any():
+            row, lane = (int(i) for i in np.argwhere(too_many)[0])
+            raise At(f"{int(read[row, lane])} B are to be read for {size} B", row, lane)
         if reads.any():
-            origin = locate(state, "global", _moved(source[front.rows], source_offset, front), front, reads, size)
+            origin = _origin(state, _moved(source[front.rows], source_offset, front), front, reads, read, size)
         else:
             origin = np.zeros_like(positions)
         tokens = state.watch.copy_begins(front, positions, active, origin, reads, size, pc)
@@ -69,6 +73,14 @@ def _copy(binder: Binder, pc: int) -> Step:
         state.progress += 1
 
     return step
+
+
+def _origin(state: State, address: np.ndarray, front: Front, reads: np.ndarray, read: np.ndarray, size: int) -> np.ndarray:
+    """int64 [warps, 32] positions in global memory: of `size` bytes each, of which the first `read` have to be there."""
+    require_aligned(address, reads, size, "global")
+    origin = locate(state, "global", address, front, reads, 1)
+    locate(state, "global", address + np.maximum(read - 1, 0).astype(address.dtype), front, reads, 1)
+    return origin
 
 
 class _Read:
@@ -87,16 +99,16 @@ def _moved(address: np.ndarray, offset: int, front: Front) -> np.ndarray:
 
 
 def _commit(binder: Binder, pc: int) -> Step:
-    return lambda front: binder.state.copies.commit(front.warps)
+    return lambda front: binder.state.copies.commit(front, binder.mask(front))
 
 
 def _wait_group(binder: Binder, pc: int) -> Step:
     left = require_immediate(binder, binder.operands[0])
-    return lambda front: binder.state.copies.wait(front.warps, left)
+    return lambda front: binder.state.copies.wait(front, binder.mask(front), left)
 
 
 def _wait_all(binder: Binder, pc: int) -> Step:
-    return lambda front: binder.state.copies.wait_all(front.warps)
+    return lambda front: binder.state.copies.wait_all(front, binder.mask(front))
 
 
 def _bulk(binder: Binder, pc: int) -> Step:
@@ -123,14 +135,15 @@ def _bulk(binder: Binder, pc: int) -> Step:
             warp, size = int(front.warps[row]), int(sizes[row, lane])
             one = Front(pc, front.warps[row : row + 1], (np.arange(LANES) == lane)[None])
             places = [
-                int(locate(state, space, address[row : row + 1], one, one.mask, 1)[0, lane])
-                for space, address in (("shared", to_address), ("global", from_address), ("shared", barrier_address))
+                int(bounded(state, space, np.full((1, LANES), address[row, lane]), one, one.mask, at_least)[0, lane])
+                for space, address, at_least in (
+                    ("shared", to_address, size),
+                    ("global", from_address, size),
+                    ("shared", barrier_address, 8),
+                )
             ]
             if any(number % BULK_ALIGNMENT for number in (places[0], places[1], size)):
                 raise At(f"a bulk copy of {size} B is not of {BULK_ALIGNMENT} B at {BULK_ALIGNMENT} B", row, lane)
-            for space, address in (("shared", to_address), ("global", from_address)):
-                last = address[row : row + 1] + address.dtype.type(max(size - 1, 0))
-                locate(state, space, last, one, one.mask, 1)
             block = int(state.block_of[warp])
             tokens = state.watch.bulk_begins(warp, places[0], places[1], size, pc)
             state.shared.defined[places[0] : places[0] + size] = False

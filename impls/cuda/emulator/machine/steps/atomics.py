@@ -42,7 +42,9 @@ def atomic(binder: Binder, pc: int) -> Step:
             raise binder.unknown(f".{modifier} of {binder.instruction.name}")
     if name is None or TYPE_BYTES.get(kind) not in (2, 4, 8):
         raise binder.unknown(binder.instruction.name)
-    update = UPDATES[name](kind)
+    updates = {found: UPDATES[name](kind) for found in ("shared", "local")}
+    # "atom.add.f32 on global memory flushes subnormal inputs and results to sign-preserving zero"
+    updates["global"] = _arithmetic("add", "rn", "ftz")(kind) if (name, kind) == ("add", "f32") else updates["shared"]
     access = Access(space, 1, kind, scope, order)
     result, operands = (binder.operands[0], binder.operands[1:]) if returns else (None, binder.operands)
     destinations = binder.destinations(result) if result is not None else []
@@ -61,13 +63,16 @@ def atomic(binder: Binder, pc: int) -> Step:
             there = full(active, front)
             for row in state.schedule.order(front.count).tolist():
                 one = front.some(np.arange(front.count) == row, pc)
-                state.watch.atomic(one, found, positions[row : row + 1], access.size, there[row : row + 1], pc, scope, order)
+                at, active_lanes = positions[row : row + 1], there[row : row + 1]
+                state.watch.atomic(one, found, at, access.size, active_lanes, pc, scope, order, returns)
                 for lane in np.flatnonzero(there[row]):
                     place = index[row, lane]
                     before = array[place]
                     old[row, lane] = before
-                    array[place] = update(np.asarray(before), *(value[row, lane] for value in values))
-        state.progress += 1
+                    after = updates[found](np.asarray(before), *(value[row, lane] for value in values))
+                    if after != before:  # a lock that is taken already stays as it is: nobody need look again
+                        array[place] = after
+                        state.progress += 1
         if destinations and destinations[0] is not None:
             destinations[0].put(front, mask, old)
 
@@ -77,7 +82,7 @@ def atomic(binder: Binder, pc: int) -> Step:
 def _arithmetic(name: str, *modifiers: str) -> Callable[[str], Update]:
     def of(kind: str) -> Update:
         function = operation(name, (*modifiers, kind)).function
-        return lambda old, value: function(old, np.asarray(value))
+        return lambda old, value: function(np.reshape(old, 1), np.reshape(value, 1))[0]
 
     return of
 

@@ -7,8 +7,9 @@ import numpy as np
 from impls.cuda.emulator.machine.binding import Binder, Control, full, lanes
 from impls.cuda.emulator.machine.fronts import Front
 from impls.cuda.emulator.machine.state import At, State
+from impls.cuda.emulator.machine.steps.access import STRONG
 from impls.cuda.emulator.machine.steps.synchronise import release
-from impls.cuda.emulator.ptx.syntax import Label, Symbol
+from impls.cuda.emulator.ptx.syntax import Instruction, Label, Symbol
 
 
 def branch(binder: Binder, pc: int) -> Control:
@@ -19,19 +20,72 @@ def branch(binder: Binder, pc: int) -> Control:
     to = binder.state.loaded.function.labels[target.name]
     guard = binder.instruction.predicate
     if guard is None:
-        return lambda front: [Front(to, front.warps, front.mask, front.turn, front.seen)]
+        return _polling(binder.state, lambda front: [front.at(to)], pc, to)
     taken_by = binder.predicate(guard.register, guard.negated)
 
     def step(front: Front) -> list[Front]:
         taken = lanes(taken_by[front.rows], front)
         if front.mask is None:
             if taken.all():
-                return [Front(to, front.warps, None, front.turn, front.seen)]
+                return [front.at(to)]
             if not taken.any():
-                return [Front(pc + 1, front.warps, None, front.turn, front.seen)]
+                return [front.at(pc + 1)]
         return _parted(binder.state, front, taken, to, pc)
 
+    return _polling(binder.state, step, pc, to)
+
+
+def indexed(binder: Binder, pc: int) -> Control:
+    """brx.idx: to the place that a list has at an index."""
+    index, listed = binder.operands
+    function = binder.state.loaded.function
+    if binder.instruction.modifiers[0] != "idx" or not isinstance(listed, Label):
+        raise binder.unknown(binder.instruction.name)
+    places = [function.labels[name] for name in function.branch_targets[listed.name]]
+    index_of = binder.source(index, "u32")
+
+    def step(front: Front) -> list[Front]:
+        going = full(binder.mask(front), front)
+        chosen = lanes(index_of[front.rows], front)
+        outside = going & (chosen >= len(places))
+        if outside.any():
+            row, lane = (int(i) for i in np.argwhere(outside)[0])
+            raise At(f"index {int(chosen[row, lane])} of a list of {len(places)} places", row, lane)
+        ways = [(going & (chosen == number), place) for number, place in enumerate(places)]
+        ways.append((front.active() & ~going, pc + 1))
+        ways = [(some, place) for some, place in ways if some.any()]
+        diverged = int((sum(some.any(axis=1).astype(int) for some, _ in ways) > 1).sum())
+        if diverged:
+            binder.state.watch.diverged(pc, diverged)
+        return [front.lanes(some, place) for some, place in ways]
+
     return step
+
+
+def _polling(state: State, step: Control, pc: int, to: int) -> Control:
+    """The same branch; if it ends a loop that asks memory for something, who finds that nothing has happened lets others go
+    first, as they may never come to write what it waits for else."""
+    loop = state.loaded.function.body[to : pc + 1]
+    if not any(_asks(instruction) for instruction in loop):
+        return step
+
+    def polls(front: Front) -> list[Front]:
+        became = step(front)
+        for each in became:
+            if each.pc != to:
+                continue
+            if each.polled == state.progress:
+                each.turn += 1
+                each.seen = state.progress
+            each.polled = state.progress
+        return became
+
+    return polls
+
+
+def _asks(instruction: Instruction) -> bool:
+    """Whether it reads what another thread may be about to write."""
+    return instruction.opcode == "atom" or (instruction.opcode == "ld" and not STRONG.keys().isdisjoint(instruction.modifiers))
 
 
 def leave(binder: Binder, pc: int) -> Control:

@@ -49,7 +49,7 @@ def move(binder: Binder) -> Step:
 
 
 def address_space(binder: Binder) -> Step:
-    """cvta, to generic addresses and back; isspacep."""
+    """cvta, to generic addresses and back."""
     modifiers = binder.instruction.modifiers
     result, operand = binder.operands
     to = modifiers[0] == "to"
@@ -60,6 +60,23 @@ def address_space(binder: Binder) -> Step:
     shift = (lambda value: value - base) if to else (lambda value: value + base)
     return _single(
         binder, shift if base else lambda value: value, [binder.source(operand, kind)], binder.destination(result), kind
+    )
+
+
+def in_space(binder: Binder) -> Step:
+    """isspacep: whether a generic address is of a space."""
+    (space,) = binder.instruction.modifiers
+    result, operand = binder.operands
+    if space not in ("global", "shared", "shared::cta", "local"):
+        raise binder.unknown(f"the window of {space} memory")
+    first = WINDOWS[space]
+    end = min((base for base in WINDOWS.values() if base > first), default=1 << 64)
+    return _single(
+        binder,
+        lambda value: (value >= np.uint64(first)) & (value <= np.uint64(end - 1)),
+        [binder.source(operand, "b64")],
+        binder.destination(result),
+        "pred",
     )
 
 

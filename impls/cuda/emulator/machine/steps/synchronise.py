@@ -18,6 +18,8 @@ from impls.cuda.emulator.ptx.syntax import Address, Immediate
 RED = {"popc", "and", "or"}
 WAITS = ("test_wait", "try_wait")
 """Of mbarrier: what ends a run of instructions."""
+MOST_ARRIVALS = (1 << 20) - 1
+"""Of an mbarrier."""
 SCOPES: Mapping[str, Scope] = {"cta": "cta", "cluster": "cluster", "gpu": "gpu", "gl": "gpu", "sys": "sys"}
 
 
@@ -46,14 +48,18 @@ def barrier(binder: Binder, pc: int) -> Control:
         for number, count in {(int(n), int(c)) for n, c in zip(numbers, counts, strict=True)}:
             if number >= BARRIERS or count % LANES:
                 raise At(f"barrier {number} with {count} threads; there are {BARRIERS}, and threads come in warps", 0, None)
-            at = here.warps[(numbers == number) & (counts == count)]
-            if predicate is not None:
-                state.barriers.predicate[number, at] = lanes(predicate[at], Front(pc, at)) & state.alive[at]
-            waits = None if action == "arrive" else pc + 1
-            state.barriers.arrive(number, state.block_of[at], at, count // LANES, waits)
-            release(state, number, pc)
-            stayed = int((state.barriers.resume[number, at] != NOWHERE).sum())
-            state.watch.waited(pc, stayed)
+            left = here.warps[(numbers == number) & (counts == count)]
+            while left.size:  # those that are too many for one phase are the first of the next
+                now = state.barriers.room(number, state.block_of[left], count // LANES)
+                at, left = left[now], left[~now]
+                if predicate is not None:
+                    state.barriers.predicate[number, at] = lanes(predicate[at], Front(pc, at)) & state.alive[at]
+                if action == "arrive":
+                    for warp in at.tolist():
+                        state.watch.arrives(warp, _phase(state, number, int(state.block_of[warp])))
+                state.barriers.arrive(number, state.block_of[at], at, count // LANES, None if action == "arrive" else pc + 1)
+                release(state, number, pc)
+                state.watch.waited(pc, int((state.barriers.resume[number, at] != NOWHERE).sum()))
         return [each for each in passing if each.count]
 
     if result is not None:
@@ -69,7 +75,14 @@ def release(state: State, number: int, pc: int) -> None:
     if not groups:
         return
     state.progress += 1
-    state.watch.barrier(groups, pc)
+    waited = [group[barriers.resume[number, group] != NOWHERE] for group in groups]
+    state.watch.barrier([group for group in waited if group.size], pc)
+    for group, waiting in zip(groups, waited, strict=True):
+        if waiting.size < group.size:  # what the others did after they arrived is not known
+            block, byte, phase = _phase(state, number, int(state.block_of[group[0]]))
+            state.watch.phase_ends((block, byte, phase - 1))
+            for warp in waiting.tolist():
+                state.watch.finds_ended(warp, (block, byte, phase - 1))
     met = np.concatenate(groups)
     for resume in np.unique(barriers.resume[number, met]).tolist():
         if resume == NOWHERE:
@@ -81,6 +94,11 @@ def release(state: State, number: int, pc: int) -> None:
             alive = state.alive[group]
             state.released.append(Front(resume, group, None if alive.all() else alive.copy()))
     barriers.resume[number, met] = NOWHERE
+
+
+def _phase(state: State, number: int, block: int) -> tuple[int, int, int]:
+    """For the checks, the current phase of a barrier: as if it were an mbarrier before the start of shared memory."""
+    return block, -1 - number, int(state.barriers.phase[number, block])
 
 
 def _reduce(state: State, number: int, groups: list[Array], pc: int, going: Array) -> None:
@@ -100,25 +118,21 @@ def fence(binder: Binder) -> Step:
     if modifiers and modifiers[0] == "proxy":
         if modifiers[1].partition("::")[0] not in ("async", "alias"):
             raise binder.unknown(binder.instruction.name)
-        return lambda front: binder.state.watch.proxy_fence(front.warps)
+        return lambda front: binder.state.watch.proxy_fence(binder.executing(front))
     scopes = [SCOPES[each] for each in modifiers if each in SCOPES]
     unknown = set(modifiers) - SCOPES.keys() - {"acq_rel", "sc", "acquire", "release", "mbarrier_init"}
     if unknown or len(scopes) != 1:
         raise binder.unknown(binder.instruction.name)
     (scope,) = scopes
 
-    def step(front: Front) -> None:
-        mask = binder.mask(front)
-        warps = front.warps if mask is None else front.warps[mask.any(axis=1)]
-        binder.state.watch.fence(warps, scope)
-
-    return step
+    sc = binder.instruction.opcode == "membar" or "sc" in modifiers
+    return lambda front: binder.state.watch.fence(binder.executing(front), scope, sc)
 
 
 def dependent_launch(binder: Binder) -> Step:
     """griddepcontrol: launches run one after the other here, but who does not wait may not read what the last one wrote."""
     if binder.instruction.modifiers == ("wait",):
-        return lambda front: binder.state.watch.waits_for_earlier_launches(front.warps)
+        return lambda front: binder.state.watch.waits_for_earlier_launches(binder.executing(front))
     return lambda front: None
 
 
@@ -169,6 +183,8 @@ def _initialise(binder: Binder) -> Step:
     objects, count = _Objects(binder, binder.operands[0]), binder.source(binder.operands[1], "b32")
 
     def one(block: int, byte: int, row: int, lane: int, warp: int, value: int) -> None:
+        if not 0 < value <= MOST_ARRIVALS:
+            raise At(f"an mbarrier of {value} arrivals; it has 1 to {MOST_ARRIVALS:,}", row, lane)
         binder.state.mbarriers[block, byte] = Mbarrier(value)
 
     return _each_lane(binder, objects, count, one)
@@ -179,6 +195,8 @@ def _invalidate(binder: Binder) -> Step:
 
     def one(block: int, byte: int, row: int, lane: int, warp: int, value: int) -> None:
         objects.find(block, byte, row, lane)
+        if any((copy.block, copy.barrier) == (block, byte) for copy in binder.state.copies.bulk):
+            raise At("a bulk copy that counts at this mbarrier is still under way", row, lane)
         del binder.state.mbarriers[block, byte]
 
     return _each_lane(binder, objects, Constant(np.asarray(0)), one)
