@@ -41,12 +41,15 @@ def run(state: State, program: Code, executed: Executed) -> None:
     """Execute the blocks of `state`, to whose registers `program` is bound, to their end. Raises EmulationError, which says
     where."""
     fronts = state.start()
+    asked: dict[tuple[int, int], int] = {}
     with np.errstate(all="ignore"):
         while fronts:
             moving = [front for front in fronts if not front.waits_for_lanes and front.seen != state.progress]
             if not moving:
                 if state.copies.finish_bulk():
                     continue
+                moving = _that_only_asked(state, fronts, asked)
+            if not moving:
                 raise _deadlock(state, fronts)
             picked = state.schedule.pick(moving)
             front, fronts = _together(picked, fronts)
@@ -61,6 +64,19 @@ def run(state: State, program: Code, executed: Executed) -> None:
             pass
     if waiting := state.barriers.waiting():
         raise _barrier_deadlock(state, waiting)
+
+
+def _that_only_asked(state: State, fronts: list[Front], asked: dict[tuple[int, int], int]) -> list[Front]:
+    """Fronts to which a wait may have been a question: they go on with the answer. In a loop they come back to it, and then
+    nothing will have happened since `asked`, {(where, its first warp): how much had happened}."""
+    asking = []
+    for front in fronts:
+        question = front.pc, int(front.warps[0])
+        if not front.waits_for_lanes and asked.get(question) != state.progress:
+            asked[question] = state.progress
+            front.seen = -1
+            asking.append(front)
+    return asking
 
 
 def _advance(state: State, program: Code, executed: Executed, front: Front, others: set[int]) -> list[Front]:
