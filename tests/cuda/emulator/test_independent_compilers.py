@@ -41,8 +41,9 @@ def test_16_bits(shape, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("m", [16, 32, 64, 128])
-def test_nvfp4_of_every_shape(m):
-    for number, shape in enumerate(each for each in EVERY if each.m == m):
+@pytest.mark.parametrize("n", [16, 64, 128])
+def test_nvfp4_of_every_shape(m, n):
+    for number, shape in enumerate(each for each in EVERY if (each.m, each.n) == (m, n)):
         assert_same_bits(run_nvfp4(shape, list(FILLS)[number % len(FILLS)]))
 
 
