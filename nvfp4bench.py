@@ -45,6 +45,7 @@ COMMANDS = {
     "run": ("benchmarks.commands.run", "measure a plan of cells into a journal"),
     "cell": ("benchmarks.commands.cell", "one cell, alone"),
     "gate": ("impls.numerics.command", "numeric regressions: every implementation against the float64 reference"),
+    "confirm": ("impls.cuda.confirm.command", "whether the GPU that is here agrees with the emulator, rule by rule"),
     "kernels": (
         "benchmarks.commands.kernels",
         "what each kernel became on an architecture: registers, spills, shared memory, opcodes",

@@ -17,6 +17,7 @@ from impls.cuda.emulator.counting.footprint import Footprint
 from impls.cuda.emulator.errors import Unknown
 from impls.cuda.emulator.machine.fronts import LANES, Front
 from impls.cuda.emulator.machine.memory import GLOBAL_BASE, GlobalMemory
+from impls.cuda.emulator.machine.rules import RULES as MACHINE
 from impls.cuda.emulator.machine.state import Loaded, Shape, place_of
 from impls.cuda.emulator.ptx.syntax import TYPE_BYTES, Instruction
 from impls.cuda.emulator.rules import Rule
@@ -24,7 +25,7 @@ from impls.cuda.emulator.tensor_cores.rules import RULES as TENSOR_CORES
 
 Array = np.ndarray[Any, Any]
 
-RULES = {**ARITHMETIC, **TENSOR_CORES}
+RULES = {**ARITHMETIC, **TENSOR_CORES, **MACHINE}
 Space = Literal["shared", "global"]
 COARSEST = 4
 """Bytes that the checks of order take as one, unless a kernel has narrower accesses."""

@@ -11,6 +11,7 @@ from impls.cuda.emulator.errors import BadLaunch, EmulationError, Unknown
 from impls.cuda.emulator.machine.binding import Binder, Control, Step, full, put
 from impls.cuda.emulator.machine.fronts import Front
 from impls.cuda.emulator.machine.memory import POISON, GlobalMemory
+from impls.cuda.emulator.machine.rules import rule_of
 from impls.cuda.emulator.machine.state import At, Loaded, State
 from impls.cuda.emulator.machine.steps import access, asynchronous, atomics, control, cross_lane, matrices, scalar, synchronise
 from impls.cuda.emulator.ptx.flow import possibly_undefined
@@ -151,6 +152,7 @@ def code(state: State) -> Code:
 def _step(state: State, instruction: Instruction, pc: int) -> tuple[Step | Control, bool]:
     binder = Binder(state, instruction)
     opcode = instruction.opcode
+    state.watch.rests_on(rule_of(opcode, instruction.modifiers))
     if opcode == "mbarrier":
         return synchronise.mbarrier(binder, pc), instruction.modifiers[0] in synchronise.WAITS
     if opcode in ("bar", "barrier") and instruction.modifiers[0] == "warp":

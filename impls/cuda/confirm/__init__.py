@@ -1,0 +1,1 @@
+"""Holds the emulator against a GPU: small kernels on many inputs, whose results have to be the same bits."""

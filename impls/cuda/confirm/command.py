@@ -1,0 +1,117 @@
+"""`nvfp4bench confirm`: whether the GPU that is here agrees with the emulator, rule by rule.
+
+Exit status: 0 everything that could be tested agrees, 1 something contradicts the emulator, 2 there is no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from impls.arch import Arch, find
+from impls.cuda.confirm.compare import Finding, by_rule, findings
+from impls.cuda.confirm.execute import in_emulator, on_gpu
+from impls.cuda.confirm.probe import Program, Words
+from impls.cuda.confirm.probes import PROBES
+from impls.cuda.confirm.vectors import write, write_confirmed
+from impls.cuda.emulator.machine.observe import RULES
+from impls.errors import CommandError
+from impls.numerics.baselines import toolchain
+
+EMULATED = "emulated:"
+MOST_SHOWN = 3
+NOT_HERE = "not on this arch"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the verdict on each rule and each instruction")
+    parser.add_argument(
+        "--record", metavar="DIR", type=Path, help="write vectors for the tests, and the emulator's silicon.json"
+    )
+    parser.add_argument(
+        "--on", metavar="gpu|emulated:ARCH", default="gpu", help="emulated: test the emulator against itself, without a GPU"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    arch, gpu = _place(arguments.on)
+    if gpu is None and arguments.record:
+        raise CommandError("--record writes what a GPU gave, and --on emulated has none.")
+    for folder in filter(None, (arguments.record, arguments.json and arguments.json.parent)):
+        folder.mkdir(parents=True, exist_ok=True)
+    found: list[Finding] = []
+    results: dict[Program, tuple[Words, Words]] = {}
+    for program in filter(None, (probe.on(arch) for probe in PROBES)):
+        started = time.monotonic()
+        inputs = program.probe.given
+        emulated = in_emulator(program, inputs)
+        observed, expected = (emulated, program.predict(inputs)) if gpu is None else (on_gpu(program, inputs), emulated)
+        of_program = findings(program, inputs, observed, expected)
+        found += of_program
+        results[program] = inputs, observed
+        print(_line(program, of_program, time.monotonic() - started), flush=True)
+    rules = dict.fromkeys(RULES, NOT_HERE) | by_rule(found)
+    from impls.cuda.confirm.tiles import tiles
+
+    of_tiles = tiles(arch, on_gpu=gpu is not None)
+    for tile in of_tiles:
+        said = tile.why_not if tile.difference is None else f"differs by {tile.difference:.1e}"
+        print(f"{'ok  ' if tile.agrees else 'FAIL'}  a4q {tile.name}: {said}")
+    contradicted = [f"{rule}: {verdict}" for rule, verdict in rules.items() if verdict.startswith("contradicted")]
+    print("\n".join(contradicted), end="\n" if contradicted else "")
+    tested = sum(verdict != NOT_HERE for verdict in rules.values())
+    print(f"{gpu or arguments.on}: {tested - len(contradicted)} of {tested} rules confirmed, {len(found)} instructions")
+    if arguments.json:
+        arguments.json.write_text(_json(gpu or arguments.on, arch, rules, found, [asdict(tile) for tile in of_tiles]))
+    if arguments.record and gpu is not None:
+        write(arguments.record / f"{arch.name}.npz", gpu, arch, results)
+        write_confirmed(arguments.record / "silicon.json", gpu, rules)
+    return 1 if contradicted or not all(tile.agrees for tile in of_tiles) else 0
+
+
+def _place(on: str) -> tuple[Arch, str | None]:
+    """(architecture, the GPU's name or None in the emulator). Raises CommandError."""
+    if on.startswith(EMULATED):
+        return find(on.removeprefix(EMULATED)), None
+    if on != "gpu":
+        raise CommandError(f"--on is gpu or emulated:ARCH, not {on!r}.")
+    from impls.host import gpu_here
+
+    arch, why_not = gpu_here()
+    if arch is None:
+        raise CommandError(f"no GPU can be used: {why_not} Say --on emulated:sm_90a to test the emulator against itself.")
+    import torch
+
+    return arch, f"{torch.cuda.get_device_name(0)} ({arch.name})"
+
+
+def _line(program: Program, found: list[Finding], seconds: float) -> str:
+    wrong = [finding for finding in found if finding.differing]
+    threads = found[0].threads
+    said = f"{len(found)} instructions on {threads} threads, {seconds:.1f} s"
+    for finding in wrong[:MOST_SHOWN]:
+        said += f"\n      {finding.instruction}: {finding.differing} differ, {finding.counterexample}"
+    return f"{'FAIL' if wrong else 'ok  '}  {program.probe.name}: {said}"
+
+
+def _json(gpu: str, arch: Arch, rules: dict[str, str], found: list[Finding], of_tiles: list[dict[str, object]]) -> str:
+    versions = toolchain("gpu")
+    document = {
+        "gpu": gpu,
+        "arch": arch.name,
+        "driver": versions.pop("driver", None),
+        "toolchain": versions | {"python": ".".join(map(str, sys.version_info[:3]))},
+        "rules": rules,
+        "largest_errors": {
+            each.instruction: {"error": each.largest_error, "bound": each.bound}
+            for each in found
+            if each.largest_error is not None
+        },
+        "contradicted": {each.instruction: f"{each.differing}: {each.counterexample}" for each in found if each.differing},
+        "tiles": of_tiles,
+    }
+    return json.dumps(document, indent=2) + "\n"
