@@ -292,13 +292,19 @@ class HappensBefore:
             return
         stored = space.writes.fetch(touched).reshape(*touched.rows.shape, -1)
         overwritten = (warp_of(stored ^ stamp[:, :, None]) != 0) & self._active(space, touched)[:, :, None]
-        for at in map(tuple, np.argwhere(overwritten).tolist()):
-            again = (touched.all_grains() == touched.grain(at)).any(axis=2)
-            later = np.argwhere(again & (np.arange(len(again)) > at[0])[:, None])
-            for row, lane in later.tolist():
-                if repeats is None or not repeats()[row, lane]:
-                    first = int(stamps(touched.warps, self._now, again.shape[1])[at[:2]])
-                    self._fail(space, touched, (row, lane, at[2]), first, call, "order")
+        if not overwritten.any():
+            return
+        grains = touched.all_grains()
+        _, first, of = np.unique(grains, return_index=True, return_inverse=True)
+        earlier = first[of].reshape(grains.shape)
+        again = earlier // grains[0].size < np.arange(len(grains))[:, None, None]
+        again &= self._active(space, touched)[:, :, None]
+        if repeats is not None:
+            again &= ~repeats()[:, :, None]
+        if again.any():
+            at = tuple(int(i) for i in np.argwhere(again)[0])
+            row, rest = divmod(int(earlier[at]), grains[0].size)
+            self._fail(space, touched, at, int(stamp[row, rest // grains.shape[2]]), call, "order")
 
     def _after_reads(self, space: _Space, touched: Touched, call: _Call) -> None:
         found = space.reads.unknown(touched, self._known(space, touched.warps), self._clocks)

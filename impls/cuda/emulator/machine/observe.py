@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from impls.cuda.emulator.arithmetic import RULES as ARITHMETIC
-from impls.cuda.emulator.checks.happens_before import HappensBefore, Order, Scope
+from impls.cuda.emulator.checks.happens_before import HappensBefore, Order, Repeats, Scope
 from impls.cuda.emulator.checks.shadow import Region
 from impls.cuda.emulator.counting.counters import Counters
 from impls.cuda.emulator.counting.footprint import Footprint
@@ -98,11 +98,13 @@ class Observer:
         pc: int,
         scope: Scope | None = None,
         order: Order = "relaxed",
+        repeats: Repeats | None = None,
     ) -> None:
-        """A store."""
+        """A store, which has not been made yet. `repeats`: see `HappensBefore.write`."""
         self._count(front, space, positions, size, active, pc, writes=True)
         if self._order is not None and space != "local":
-            self._order.write(self._warps(front), space, self._inside(space, positions), size, active, pc, scope, order)
+            inside = self._inside(space, positions)
+            self._order.write(self._warps(front), space, inside, size, active, pc, scope, order, repeats)
 
     def atomic(
         self, front: Front, space: str, positions: Array, size: int, active: Array, pc: int, scope: Scope, order: Order
@@ -112,7 +114,7 @@ class Observer:
         if self._order is not None and space != "local":
             self._order.atomic(self._warps(front), space, self._inside(space, positions), size, active, pc, scope, order)
 
-    def rows(self, front: Front, positions: Array, pc: int, *, writes: bool) -> None:
+    def rows(self, front: Front, positions: Array, pc: int, *, writes: bool, repeats: Repeats | None = None) -> None:
         """ldmatrix or stmatrix: rows of 16 bytes at `positions`, [warps, matrices, 8 or 16]."""
         flat = positions.reshape(front.count, -1)
         if self._counts:
@@ -121,8 +123,11 @@ class Observer:
             inside[:, : flat.shape[1]] = flat % self._shared_size
             self._counter.matrix_access(pc, inside, matrices)
         if self._order is not None:
-            hook = self._order.write if writes else self._order.read
-            hook(self._warps(front), "shared", self._inside("shared", flat), 16, None, pc)
+            warps, inside = self._warps(front), self._inside("shared", flat)
+            if writes:
+                self._order.write(warps, "shared", inside, 16, None, pc, repeats=repeats)
+            else:
+                self._order.read(warps, "shared", inside, 16, None, pc)
 
     def copy_begins(self, front: Front, to: Array, active: Array, source: Array, reads: Array, size: int, pc: int) -> Array:
         """cp.async from `source`, where `reads`, is under way; the answer, int64 [warps], identifies each warp's part."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -121,7 +122,8 @@ def store(binder: Binder, pc: int) -> Step:
         for number, source in enumerate(sources):
             values[..., number] = source[front.rows]
         for space, positions, active in places(state, access, base[front.rows], offset, front, mask):
-            state.watch.write(front, space, positions, access.size, active, pc, access.scope, access.order)
+            repeats = partial(found_there, state, space, positions, values, active)
+            state.watch.write(front, space, positions, access.size, active, pc, access.scope, access.order, repeats)
             scatter(state, space, positions, access.size, values, active)
         state.progress += 1
 
@@ -212,6 +214,23 @@ def scatter(state: State, space: str, positions: Array, size: int, values: Array
         memory = state.shared if space == "shared" else state.local
         for part in range(size // word):
             memory.define(positions + part * word, word)
+
+
+def found_there(state: State, space: str, positions: Array, values: Array, active: Array | None = None) -> Array:
+    """bool [warps, n]: which of `values` [warps, n, elements] are at their positions, if the warps write one after another."""
+    size = values.shape[-1] * values.itemsize
+    word = min(size, 8)  # the largest that NumPy compares by its bits
+    array = array_of(state, space, word)
+    index = positions[..., None] // word + np.arange(size // word)
+    new = np.ascontiguousarray(values).view(array.dtype)
+    before = array[index]
+    found = np.ones(positions.shape, bool)
+    for row in range(len(positions)):
+        writing = slice(None) if active is None else active[row]
+        found[row, writing] = (array[index[row, writing]] == new[row, writing]).all(axis=-1)
+        array[index[row, writing]] = new[row, writing]
+    array[index] = before
+    return found
 
 
 def _require_defined(state: State, space: str, positions: Array, size: int, active: Array | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from impls.cuda.emulator.machine.binding import Array, Binder, Destination, Source, Step, chosen, lanes
 from impls.cuda.emulator.machine.fronts import Front
 from impls.cuda.emulator.machine.state import At
-from impls.cuda.emulator.machine.steps.access import locate
+from impls.cuda.emulator.machine.steps.access import found_there, locate
 from impls.cuda.emulator.ptx.syntax import Operand, Vector
 from impls.cuda.emulator.tensor_cores.forms import mma
 from impls.cuda.emulator.tensor_cores.matrices import ROW_BYTES, MatrixMove, ldmatrix, movmatrix, stmatrix
@@ -89,8 +90,10 @@ def store(binder: Binder, pc: int) -> Step:
         if not here.count:
             return
         positions = _row_positions(binder, base[here.rows], offset, here, move)
-        state.watch.rows(here, positions, pc, writes=True)
         rows = np.ascontiguousarray(move.to_rows(_stacked(sources, here)))
+        flat = positions.reshape(here.count, -1)
+        repeats = partial(found_there, state, "shared", flat, rows.reshape(*flat.shape, ROW_BYTES))
+        state.watch.rows(here, positions, pc, writes=True, repeats=repeats)
         view = state.shared.view(ROW_BYTES)
         view[positions // ROW_BYTES] = rows.view(view.dtype)[..., 0]
         state.shared.define(positions, ROW_BYTES)
