@@ -49,6 +49,7 @@ COMMANDS = {
         "benchmarks.commands.kernels",
         "what each kernel became on an architecture: registers, spills, shared memory, opcodes",
     ),
+    "emulate": ("impls.cuda.emulation.command", "anybody's PTX on the CPU: executed, checked and counted"),
     "isa": ("impls.isa.command", "which instructions each target's ptxas accepts, and what they become"),
     "results": ("benchmarks.commands.results", "check, adopt or thin published results"),
     "dashboard": ("dashboards.command", "results made into static HTML pages"),

@@ -17,8 +17,8 @@ from benchmarks.cells import Workload, specs, workloads
 from benchmarks.here import place_here, this_run
 from benchmarks.journal import JournalWriter, read_journal
 from benchmarks.operations import all_names
-from benchmarks.records import COMPILED, FAILURES, PROTOCOL, TIMED, Cell, from_json, to_json
-from benchmarks.sweep import COMPILING, sweep
+from benchmarks.records import FAILURES, PROTOCOL, TIMED, Cell, from_json, to_json
+from benchmarks.sweep import sweep, virtual_place
 
 SWEEP_TIMEOUT = 3600
 """Seconds asv gives a family's sweep; each cell has a limit of its own."""
@@ -41,7 +41,8 @@ def swept(module: str) -> Found:
     """Measure every cell of a family, exactly as `nvfp4bench run` does, into a journal that is then forgotten."""
     family = module.rpartition(".")[2]
     wanted = [spec for spec in specs({name: name for name in all_names()}) if module_name(spec.workload) == family]
-    place = COMPILING if all(spec.suite == COMPILED for spec in wanted) else place_here()
+    places = {virtual_place(spec.suite) for spec in wanted}
+    place = (places.pop() if len(places) == 1 else None) or place_here()
     timed = any(spec.suite in TIMED for spec in wanted)
     with tempfile.TemporaryDirectory(prefix="nvfp4bench-") as folder:
         with JournalWriter(Path(folder), this_run("asv", place, timed=timed), resume=False) as journal:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from benchmarks.cells import Workload, workloads
-from benchmarks.records import COMPILED, TIMED, Cell
+from benchmarks.records import COMPILED, COUNTED, TIMED, Cell
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,17 @@ TRACKS = {
             ("local_bytes", "bytes"),
             ("shared_bytes", "bytes"),
             ("instructions", "instructions"),
+        )
+    ),
+    COUNTED: tuple(
+        Track(name, unit, "track")
+        for name, unit in (
+            ("executed", "PTX instructions of warps"),
+            ("sectors", "sectors of global memory"),
+            ("wavefronts", "wavefronts of shared memory"),
+            ("dram_bytes", "bytes"),
+            ("barrier_waits", "warps that wait"),
+            ("divergent_branches", "warps that diverge"),
         )
     ),
 }
@@ -106,7 +117,7 @@ def workloads_of(impl: str) -> list[Workload]:
 
 def samples(cell: Cell, track: Track) -> tuple[float, ...]:
     """The samples of a series, seconds; of an error its one value to 5 digits, and none where that is infinite; of a fact of
-    kernels that of the whole call.
+    kernels, or of what they did, that of the whole call.
 
     Empty also where the cell is not ok: asv's `publish` never returns from an Inf, and a failure is no number.
     """
@@ -114,5 +125,7 @@ def samples(cell: Cell, track: Track) -> tuple[float, ...]:
         return cell.series.get(track.name, ())
     if cell.kernels:
         return (float(OF_ALL_KERNELS.get(track.name, max)(getattr(kernel, track.name) for kernel in cell.kernels)),)
+    if cell.counters:
+        return (float(sum(getattr(counters, track.name) for counters in cell.counters)),)
     value = getattr(cell.numerics, track.name, None)
     return () if value is None or not math.isfinite(value) else (float(f"{value:.4e}"),)

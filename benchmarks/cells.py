@@ -14,9 +14,9 @@ from functools import cache
 from typing import Any
 
 from benchmarks.layers import LayerProblem
-from benchmarks.operations import lists_no_kernels, names, operation_of
+from benchmarks.operations import lists_no_kernels, names, not_counted, operation_of
 from benchmarks.presets import PRESETS
-from benchmarks.records import COMPILED, SUITES, TIMED
+from benchmarks.records import COMPILED, COUNTED, SUITES, TIMED
 from impls.arch import ARCHES
 from impls.contract import Problem
 from impls.weights.contract import Projection
@@ -25,6 +25,8 @@ HEAD_DIMS = (64, 128, 192, 256, 512)
 KV_LENS = (1024, 8192, 32768, 131072)
 WEIGHTS = ("4096x14336", "14336x4096", "8192x28672")
 """Elements that are summed x outputs, of the MLPs of Llama 3 8B and 70B."""
+COUNTED_ON = ("sm_80", "sm_90a", "sm_120a", "sm_121a")
+"""The architectures whose kernels are emulated to be counted."""
 ROWS = (1, 8, 16, 32, 64, 512, 4096)
 
 
@@ -72,7 +74,8 @@ class Workload:
     def done_by(self, impls: Iterable[str]) -> list[str]:
         """Those of `impls` that have cells of it."""
         able = [impl for impl in impls if operation_of(impl) == self.operation]
-        return [impl for impl in able if impl not in lists_no_kernels()] if self.suite == COMPILED else able
+        without = {COMPILED: lists_no_kernels, COUNTED: not_counted}.get(self.suite)
+        return [impl for impl in able if impl not in without()] if without else able
 
     def shortness(self, values: Sequence[int | str]) -> int:
         """Minus the context of a point that is timed on a GPU; else 0."""
@@ -254,8 +257,25 @@ def workloads() -> dict[str, Workload]:
         )
         for kind, quick in (("decode", True), ("extend", False), ("prefill", True))
     ]
+    counted = [
+        Workload(
+            f"{COUNTED}-{kind}",
+            COUNTED,
+            f"What the kernels of a call of {kind} do in the emulator: {words}.",
+            (
+                Axis("arch", "", COUNTED_ON, ("sm_90a", "sm_120a") if quick else ()),
+                Axis("head_dim", "d", HEAD_DIMS, (128,) if quick else ()),
+            ),
+            quick=quick,
+        )
+        for kind, quick, words in (
+            ("decode", True, "1 query against 2048 tokens, 4 heads to 1"),
+            ("extend", False, "16 queries against 1024 tokens, 4 heads to 1"),
+            ("prefill", True, "256 queries of one head, causal"),
+        )
+    ]
     attention = (numerics, host, *decode, *extend, *prefill)
-    return {workload.name: workload for workload in (*attention, projection, layer, layer_prefill, *compiled)}
+    return {workload.name: workload for workload in (*attention, projection, layer, layer_prefill, *compiled, *counted)}
 
 
 def _preset_and_kv_len(kv_lens: tuple[int, ...], *, quick: tuple[int, ...] = ()) -> tuple[Axis, Axis]:

@@ -100,12 +100,15 @@ def environment(*, cpu: bool = False) -> Environment:
     )
 
 
-def without_device() -> Environment:
-    """What compiles kernels here, for a run that executes none. Raises CommandError where torch or numpy is missing."""
+def without_device(device: str) -> Environment:
+    """What compiles kernels here, for a run that is of no machine; `device` says so.
+
+    Raises CommandError where torch or numpy is missing.
+    """
     found = compilers()
     ptxas = [f"{found[name]} {told}" for name, told in (("triton_ptxas", "up to sm_90a"), ("triton_ptxas_sm_100", "beyond"))]
     return Environment(
-        device="none: compiled, not executed",
+        device=device,
         arch="cpu",
         platform="any",
         python=platform.python_version(),

@@ -8,9 +8,12 @@ from datetime import UTC, datetime
 from benchmarks.ceilings import measured_ceilings
 from benchmarks.commit import current_commit
 from benchmarks.environment import environment, gpu, machine_name, without_device
-from benchmarks.records import COMPILED, STARTED, Run
+from benchmarks.records import STARTED, Run
 from benchmarks.source import source_hash
-from benchmarks.sweep import COMPILING, Place, import_path
+from benchmarks.sweep import COMPILING, EMULATING, Place, import_path
+
+VIRTUAL = {COMPILING: "none: compiled, not executed", EMULATING: "none: PTX executed by the emulator"}
+"""{place that is no machine: the device that its runs name}"""
 
 
 def place_here(*, cpu: bool = False) -> Place:
@@ -25,21 +28,21 @@ def place_here(*, cpu: bool = False) -> Place:
 def this_run(
     command: str, place: Place, *, timed: bool, commit: str | None = None, outside: Mapping[str, str] | None = None
 ) -> Run:
-    """The run that starts now; where it is `timed`, on a GPU, the ceilings are measured first. What is compiled alone is of a
-    virtual machine: equal sources and compilers give equal cells on any. `outside` as in `Run`.
+    """The run that starts now; where it is `timed`, on a GPU, the ceilings are measured first. What is compiled or emulated
+    alone is of a virtual machine: equal sources and compilers give equal cells on any. `outside` as in `Run`.
 
     Raises CommandError as `place_here` does, and where torch or numpy is missing, or the GPU cannot be timed.
     """
-    compiling, cpu = place == COMPILING, place.how == "cpu"
+    virtual, cpu = VIRTUAL.get(place), place.how == "cpu"
     with import_path() as path:
         ceilings = measured_ceilings(path) if timed and not cpu else {}
     return Run(
         command=command,
         commit=commit or current_commit(),
         source=source_hash(),
-        machine=COMPILED if compiling else machine_name(cpu=cpu),
+        machine=place.how if virtual else machine_name(cpu=cpu),
         started=datetime.now(UTC).strftime(STARTED),
-        environment=without_device() if compiling else environment(cpu=cpu),
+        environment=without_device(virtual) if virtual else environment(cpu=cpu),
         ceilings=ceilings,
         outside=outside or {},
     )

@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cells import CellSpec, workloads
+from benchmarks.pool import Pool
 from benchmarks.records import Status
 from impls.arch import Arch, find
 from impls.contract import Inputs, Launch, Problem, Unsupported
@@ -27,7 +26,6 @@ from impls.isa.processes import Processes
 from impls.isa.toolchain import HOW_TO_GET_DISASSEMBLER, Disassembler, disassembler
 from impls.occupancy import resident_warps
 from impls.registry import implementation
-from impls.worker import Worker
 
 if TYPE_CHECKING:
     from impls.nvfp4 import NVFP4Tensor
@@ -116,33 +114,22 @@ class Inspector:
 
     def __init__(self, jobs: int, **env: str) -> None:
         """`env`: environment of the processes, besides what makes them compile."""
-        self._workers: SimpleQueue[Worker] = SimpleQueue()
-        self._everyone = [Worker("benchmarks.inspection:answer", env={**COMPILE_ENVIRONMENT, **env}) for _ in range(jobs)]
-        for worker in self._everyone:
-            self._workers.put(worker)
-        self._pool = ThreadPoolExecutor(jobs)  # for as long as the processes: each ends with the thread that started it
+        self._pool = Pool("benchmarks.inspection:answer", jobs, COMPILE_SECONDS, {**COMPILE_ENVIRONMENT, **env})
 
     def __enter__(self) -> Inspector:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)  # where it was interrupted, nobody waits for what is compiling
-        for worker in self._everyone:
-            worker.close()
+        self._pool.__exit__(*exc)
 
     def found(self, wanted: Sequence[Wanted]) -> Iterator[Found]:
         """What became of `wanted`, in their order, each as soon as it and those before it are known."""
-        yield from self._pool.map(self._ask, wanted)
-
-    def _ask(self, one: Wanted) -> Found:
-        worker = self._workers.get()
-        try:
-            reply = worker.call(asdict(one), timeout=COMPILE_SECONDS)
-        finally:
-            self._workers.put(worker)
-        if reply.status == "ok":
-            return [Row(**fields) for fields in reply.value]
-        return LeftOut(one.impl, one.arch, one.head_dim, one.workload, reply.status, reply.sentence or "no reason given.")
+        for one, reply in zip(wanted, self._pool.replies([asdict(one) for one in wanted]), strict=True):
+            if reply.status == "ok":
+                yield [Row(**fields) for fields in reply.value]
+            else:
+                sentence = reply.sentence or "no reason given."
+                yield LeftOut(one.impl, one.arch, one.head_dim, one.workload, reply.status, sentence)
 
 
 def inspect(wanted: Sequence[Wanted], jobs: int, progress: Callable[[int, int], None]) -> tuple[list[Row], list[LeftOut]]:

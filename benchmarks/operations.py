@@ -19,6 +19,10 @@ WEIGHTS_IN_LAYERS = ("w4a16", "w4a16-cuda", "torch-bf16-linear")
 """Attention and projection of layers that are measured unasked; any other is named as ATTENTION+PROJECTION."""
 
 
+COUNTED_IMPLS = ("a4q", "triton", "smem-unpack", "triton-native")
+"""Built-in implementations of attention whose kernels are emulated to be counted; what others add is of the same kernels."""
+
+
 def names(operation: str) -> list[str]:
     """Of all that do `operation`, without importing what an installed package brings."""
     if operation == "projection":
@@ -37,6 +41,12 @@ def all_names() -> list[str]:
 def lists_no_kernels() -> frozenset[str]:
     """The built-in implementations of attention whose kernels cannot be inspected: they have no static cells."""
     return frozenset(name for name, one in impls.registry.built_in().items() if not one.lists_launches)
+
+
+@cache
+def not_counted() -> frozenset[str]:
+    """The built-in implementations of attention that are not emulated to be counted."""
+    return frozenset(impls.registry.built_in()) - set(COUNTED_IMPLS)
 
 
 def operation_of(name: str) -> str:

@@ -20,6 +20,8 @@ MEASURED = (
     "numerics",
     "launches",
     "kernels",
+    "counters",
+    "rules",
     "cache_layout",
     "work",
     "plan",

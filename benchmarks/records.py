@@ -1,6 +1,6 @@
 """The records of a journal: one `Run`, then one `Cell` after the other. A cell's status decides which fields it has.
 
-    ok            samples, numerics (or both) or kernels; no sentence
+    ok            samples, numerics (or both), kernels or counters; no sentence
     anything else a sentence that says why; never a number
 
 Records know how to become JSON and how to come back; a record that breaks a rule raises ValueError when it is made, so
@@ -26,9 +26,13 @@ Status = Literal["ok", "unsupported", "skipped", "oom", "timeout", "failed", "cr
 STATUSES = ("ok", "unsupported", "skipped", "oom", "timeout", "failed", "crashed")
 FAILURES = ("failed", "crashed", "timeout", "oom")
 """Statuses of cells that should have been measured and were not; "unsupported" and "skipped" say that none was to be had."""
-SUITES = ("latency", "projection", "layer", "numerics", "host", "static")
+SUITES = ("latency", "projection", "layer", "numerics", "host", "static", "counters")
 COMPILED = "static"
 """The suite of what is compiled and not executed, for any architecture on any machine."""
+COUNTED = "counters"
+"""The suite of what kernels do in the emulator of PTX, for architectures that it knows, on any machine."""
+ON_REQUEST = (COMPILED, COUNTED)
+"""The suites that are of virtual machines, which nobody is at unless they ask for them."""
 TIMED = ("latency", "projection", "layer")
 """The suites that are a GPU's times."""
 WITH_LSE = ("latency", "numerics")
@@ -197,6 +201,52 @@ class KernelRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CounterRecord:
+    """What one launch of a call did in the emulator: its PTX was executed, its machine code was not."""
+
+    entry: str
+    ptx: str
+    """SHA-256."""
+    blocks: int
+    executed: int
+    """PTX instructions of warps."""
+    global_bytes: int
+    """That active lanes asked for, as `shared_bytes`."""
+    global_requests: int
+    sectors: int
+    """Of 32 bytes, of global memory."""
+    dram_bytes: int
+    """That had to come from DRAM if no cache held any of it when the call began."""
+    shared_bytes: int
+    wavefronts: int
+    """Of shared memory."""
+    ideal_wavefronts: int
+    """Without bank conflicts."""
+    barrier_waits: int
+    """Warps that had to wait for others."""
+    divergent_branches: int
+    """Warps whose lanes went two ways."""
+    classes: Mapping[str, int]
+    """{class: PTX instructions of warps}"""
+    mma: Mapping[str, int]
+    """{kind: PTX instructions of warps}"""
+    work: Mapping[str, float]
+    """{pipe: the least that the machine code leaves it to do}, see `impls.cuda.emulator.counting.bounds`."""
+
+    def __post_init__(self) -> None:
+        if not SHA_256.fullmatch(self.ptx):
+            raise ValueError(f"counters of {self.entry}: ptx {self.ptx!r:.80} is not a SHA-256.")
+        for spec in dataclasses.fields(self):
+            value = getattr(self, spec.name)
+            if spec.name in ("entry", "ptx", "work"):
+                continue
+            counts = value.values() if isinstance(value, Mapping) else [value]
+            if not all(isinstance(count, int) and count >= 0 for count in counts):
+                raise ValueError(f"counters of {self.entry}: {spec.name} must be whole numbers that are not negative.")
+        _finite(f"counters of {self.entry}: work", self.work.values())
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cell:
     """One measured, failed or refused cell.
 
@@ -221,6 +271,10 @@ class Cell:
     """What a call launches, in order; empty for implementations made of torch calls."""
     kernels: tuple[KernelRecord, ...] = ()
     """What a call launches, each kernel once, in order, where it is compiled and not executed."""
+    counters: tuple[CounterRecord, ...] = ()
+    """What each launch of a call did, in order, where it is emulated to be counted."""
+    rules: Mapping[str, str] = field(default_factory=dict)
+    """{rule of the emulator that `counters` rest on: "silicon", "independent compiler" or "documented only"}"""
     cache_layout: str | None = None
     """How K and V lie in memory, in words: "nvfp4", "bfloat16 dense", "nvfp4 in pages of 64, HND"."""
     work: Mapping[str, int] = field(default_factory=dict)
@@ -237,13 +291,17 @@ class Cell:
             raise ValueError(f"cell {self.id}: unknown status {self.status!r}.")
         if self.suite not in SUITES or not HOW.fullmatch(self.how):
             raise ValueError(f"cell {self.id}: suite {self.suite!r} or how {self.how!r} is not known.")
-        measured = bool(self.series) or self.numerics is not None or bool(self.kernels)
+        measured = bool(self.series) or self.numerics is not None or bool(self.kernels) or bool(self.counters)
         if self.status == "ok" and (not measured or self.sentence is not None):
             raise ValueError(f"cell {self.id} is ok, so it needs a measurement and no sentence.")
         if self.status != "ok" and (measured or not self.sentence):
             raise ValueError(f"cell {self.id} is {self.status}, so it needs a sentence and no measurement.")
         if self.how.startswith("static:") != (self.suite == COMPILED):
             raise ValueError(f"cell {self.id}: {self.suite} cells are not {self.how}.")
+        if self.suite == COUNTED and not self.how.startswith("emulated:"):
+            raise ValueError(f"cell {self.id}: {self.suite} cells are not {self.how}.")
+        if bool(self.counters) != (self.suite == COUNTED and self.status == "ok"):
+            raise ValueError(f"cell {self.id}: counters are what an ok cell of {COUNTED} has, and no other.")
         if bool(self.kernels) != (self.suite == COMPILED and self.status == "ok"):
             raise ValueError(f"cell {self.id}: kernels are what an ok cell of {COMPILED} has, and no other.")
         if self.suite in WITH_LSE and self.numerics is not None and self.numerics.lse_error is None:
@@ -262,6 +320,8 @@ class Cell:
         for name, amount in self.work.items():
             if name not in WORK or not isinstance(amount, int) or amount < 0:
                 raise ValueError(f"cell {self.id}: work has {', '.join(WORK)} as whole numbers, not {name}={amount!r:.60}.")
+        if not all(isinstance(status, str) for status in self.rules.values()) or (self.rules and not self.counters):
+            raise ValueError(f"cell {self.id}: rules are what counters rest on, by name.")
         _finite(f"cell {self.id}: seconds", (x for x in (self.prepare_seconds, self.compile_seconds) if x is not None))
         if not all(isinstance(value, (int, str)) for value in self.plan.values()):
             raise ValueError(f"cell {self.id}: plan holds whole numbers and words only.")
@@ -289,6 +349,10 @@ class Cell:
         return tuple(self.id.split("/")[2:])
 
 
+NESTED = {"numerics": Numerics, "launches": LaunchRecord, "kernels": KernelRecord, "counters": CounterRecord}
+"""{field of a cell: the record in it}"""
+
+
 def to_json(record: Run | Cell) -> dict[str, Any]:
     """The record as JSON data: `kind` first, fields at their default left out, Inf and NaN as strings."""
     kind = "run" if isinstance(record, Run) else "cell"
@@ -305,7 +369,7 @@ def from_json(data: Mapping[str, Any]) -> Run | Cell:
         if kind == "run":
             return _load(Run, rest, {"environment": Environment})
         if kind == "cell":
-            return _load(Cell, rest, {"numerics": Numerics, "launches": LaunchRecord, "kernels": KernelRecord})
+            return _load(Cell, rest, NESTED)
     except (TypeError, AttributeError) as error:
         raise ValueError(f"a {kind} record has wrong fields: {error}.") from error
     raise ValueError(f"a record's kind is run or cell, not {kind!r}.")

@@ -20,12 +20,16 @@ from typing import Any
 
 import impls.worker
 from benchmarks.cells import CellSpec
-from benchmarks.inspection import Inspector, LeftOut, needed_disassembler, record_of, wanted_of
+from benchmarks.counting import FUNCTION as COUNT_FUNCTION
+from benchmarks.counting import SECONDS as COUNT_SECONDS
+from benchmarks.counting import request_of
+from benchmarks.inspection import COMPILE_ENVIRONMENT, Inspector, LeftOut, needed_disassembler, record_of, wanted_of
 from benchmarks.journal import JournalWriter
 from benchmarks.operations import all_names, implementation
 from benchmarks.outcome import cell_of, failure_of, without_number
+from benchmarks.pool import Pool
 from benchmarks.preparing import prepare
-from benchmarks.records import COMPILED, TIMED, Cell
+from benchmarks.records import COMPILED, COUNTED, ON_REQUEST, TIMED, Cell
 from benchmarks.source import ROOT
 from benchmarks.together import ADD_CALLS, Together, samples_of
 from benchmarks.work import predicted_call, predicted_pack
@@ -37,7 +41,7 @@ from impls.worker import Worker
 LATENCY_FUNCTION = "benchmarks.latency:serve"
 TIMEOUT = 120.0
 """Seconds that one cell may take, starting its process included."""
-PREDICTED = {"numerics": 0.5, "host": 0.5, COMPILED: 3.0}
+PREDICTED = {"numerics": 0.5, "host": 0.5, COMPILED: 3.0, COUNTED: 4.0}
 """Seconds of a typical cell; a cell nobody can measure costs nothing."""
 PREDICTED_INTERPRETED = 2.0
 """Seconds of a numerics cell where Triton's interpreter executes the kernel."""
@@ -52,7 +56,7 @@ class Place:
     """Where cells are measured."""
 
     how: str
-    """"gpu", "cpu" or "static"."""
+    """"gpu", "cpu", "static" or "emulated"."""
     no_gpu: str | None = None
     """Why there is no GPU; None where there is one."""
     arch: str | None = None
@@ -61,6 +65,13 @@ class Place:
 
 COMPILING = Place(COMPILED, no_gpu="nothing is executed where kernels are compiled.")
 """Where static cells come from, on any machine."""
+EMULATING = Place("emulated", no_gpu="PTX is executed by the emulator.")
+"""Where counters come from, on any machine."""
+
+
+def virtual_place(suite: str) -> Place | None:
+    """Of a suite that is of no machine; None of one that is measured."""
+    return {COMPILED: COMPILING, COUNTED: EMULATING}.get(suite)
 
 
 def predicted_seconds(spec: CellSpec, place: Place) -> float:
@@ -145,14 +156,14 @@ def sweep(
 def units(specs: Sequence[CellSpec], place: Place) -> list[list[CellSpec]]:
     """`specs` in their order, but those together that are timed together: one shape's, where its first one stands.
 
-    What is compiled goes by workload and implementation: several processes share such a unit. Where shapes are timed, all quick
-    ones come before the other quick cells, and the same among the rest: nobody else keeps a GPU process while one is timed, so
-    going to and fro would start processes again and again.
+    What is compiled or emulated goes by workload and implementation: several processes share such a unit. Where shapes are
+    timed, all quick ones come before the other quick cells, and the same among the rest: nobody else keeps a GPU process while
+    one is timed, so going to and fro would start processes again and again.
     """
     found: dict[object, list[CellSpec]] = {}
     for spec in specs:
         together = spec.suite in TIMED and not place.no_gpu
-        alone = (spec.workload.name, spec.impl, spec.quick) if spec.suite == COMPILED else spec.id
+        alone = (spec.workload.name, spec.impl, spec.quick) if spec.suite in ON_REQUEST else spec.id
         found.setdefault((spec.workload.name, spec.values) if together else alone, []).append(spec)
     if place.no_gpu:
         return list(found.values())
@@ -201,9 +212,9 @@ class _Progress:
 
 
 def how_of(spec: CellSpec, place: Place) -> str:
-    """Latency is a GPU's, also where it cannot be had; what is compiled is of an architecture."""
-    if spec.suite == COMPILED:
-        return f"{COMPILED}:{spec.parameters['arch']}"
+    """Latency is a GPU's, also where it cannot be had; what is compiled or emulated is of an architecture."""
+    if virtual := virtual_place(spec.suite):
+        return f"{virtual.how}:{spec.parameters['arch']}"
     return "gpu" if spec.suite in TIMED else place.how
 
 
@@ -219,6 +230,7 @@ class Bench:
         self._stack = contextlib.ExitStack()
         self._together: Together | None = None
         self._inspector: Inspector | None = None
+        self._counting: Pool | None = None
 
     def __enter__(self) -> Bench:
         self._path = self._stack.enter_context(import_path())
@@ -239,6 +251,8 @@ class Bench:
         (spec, *_) = specs
         if spec.suite == COMPILED:
             yield from self._inspect(specs)
+        elif spec.suite == COUNTED:
+            yield from self._count(specs)
         elif spec.suite in TIMED and not self._place.no_gpu:
             yield from self._time(specs)
         else:
@@ -270,6 +284,15 @@ class Bench:
                 yield without_number(spec, how, found.status, found.sentence)
             else:
                 yield cell_of(spec, how, {"kernels": [record_of(row) for row in found]})
+
+    def _count(self, specs: Sequence[CellSpec]) -> Iterator[Cell]:
+        """By as many processes as there are cores."""
+        if self._counting is None:
+            environment = {**COMPILE_ENVIRONMENT, "PYTHONPATH": self._path}
+            self._counting = self._stack.enter_context(Pool(COUNT_FUNCTION, usable_cores(), COUNT_SECONDS, environment))
+        for spec, reply in zip(specs, self._counting.replies([request_of(spec) for spec in specs]), strict=True):
+            how = how_of(spec, self._place)
+            yield cell_of(spec, how, reply.value) if reply.status == "ok" else failure_of(spec, how, reply)
 
     def _time(self, specs: Sequence[CellSpec]) -> Iterator[Cell]:
         for other in self._workers.values():

@@ -24,8 +24,9 @@ from jinja2 import Environment as Templates
 from jinja2 import FileSystemLoader, StrictUndefined
 
 from benchmarks.journal import Journal
-from benchmarks.records import COMPILED, SUITES, Cell, Run
+from benchmarks.records import COMPILED, COUNTED, SUITES, Cell, Run
 from dashboards import isa, kernels
+from dashboards.counters import counter_rows, rests_on
 from dashboards.kernels import CompiledRun
 from dashboards.rows import BAD, ROWS, VERDICTS, Row, head
 from dashboards.scripts import packed, script
@@ -33,6 +34,8 @@ from impls.arch import ARCHES, Arch, find
 from impls.isa.result import Probe
 
 HERE = Path(__file__).parent
+ROWS_OF = {**ROWS, COUNTED: counter_rows}
+"""What makes the rows of each suite that has a section."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ def build(
         files[f"data/{arch.name}.js"] = script(arch.name, {"impls": looks, "runs": [_run_data(one) for one in mine]})
         for one in mine:
             for suite, cells in _by_suite(one.cells).items():
-                files[f"data/{one.key}-{suite}.js"] = script(f"{one.key}-{suite}", packed(ROWS[suite](cells)))
+                files[f"data/{one.key}-{suite}.js"] = script(f"{one.key}-{suite}", packed(ROWS_OF[suite](cells)))
     if compiled:
         files |= _kernels(compiled, impls, templates, frame)
     if probes:
@@ -144,7 +147,10 @@ def compiled_runs(journals: Sequence[Journal], results: Path) -> list[CompiledRu
 
 
 def split_by_arch(journals: Sequence[Journal], results: Path) -> tuple[list[ArchRun], list[str]]:
-    """(runs on each architecture, the newest first; sentences about cells of architectures that nobody knows)."""
+    """(runs on each architecture, the newest first; sentences about cells of architectures that nobody knows).
+
+    Emulated runs come behind all others, so that a page begins with what was measured.
+    """
     runs, unknown = [], []
     for journal in journals:
         cells_of: dict[Arch, list[Cell]] = {}
@@ -158,6 +164,7 @@ def split_by_arch(journals: Sequence[Journal], results: Path) -> tuple[list[Arch
         ]
     runs.sort(key=lambda one: one.key)
     runs.sort(key=lambda one: one.run.started, reverse=True)
+    runs.sort(key=lambda one: one.run.machine == "emulated")
     return runs, unknown
 
 
@@ -208,6 +215,7 @@ def _run_data(one: ArchRun) -> dict[str, Any]:
         "counts": list(one.counts.items()),
         "suites": list(_by_suite(one.cells)),
         "failures": one.failures,
+        "documented": rests_on(one.cells),
     }
 
 

@@ -160,8 +160,18 @@ class Product:
     dram_bytes_per_second: float
     source: str
 
+    @property
+    def clock_hz(self) -> float | None:
+        """The clock at which its SMs reach the stated peak; None where that is not known."""
+        per_clock = find(self.arch).per_clock
+        peaks = {"tensor 16-bit": self.bf16_tflops, "tensor fp8": self.fp8_tflops, "tensor nvfp4": self.fp4_tflops}
+        known = (1e12 * peak / (2 * per_clock[pipe]) for pipe, peak in peaks.items() if peak and pipe in per_clock)
+        clocks_of_an_sm = next(known, None)
+        return None if clocks_of_an_sm is None or self.sms is None else clocks_of_an_sm / self.sms
+
 
 PRODUCTS = (
+    Product("A100 80 GB SXM", "sm_80", 108, 312, None, None, 2.039e12, "NVIDIA A100 data sheet and whitepaper"),
     Product("H200 SXM", "sm_90a", 132, 989, 1979, None, 4.8e12, "NVIDIA H200 specification, itkb.uw.cz"),
     Product("B200", "sm_100a", 148, 2250, 4500, 9000, 8e12, "glennklockwood.com/garden/processors/B200"),
     Product("B300", "sm_103a", None, 2250, 4500, 13125, 8e12, "glennklockwood.com/garden/processors/B300"),

@@ -12,8 +12,8 @@ from benchmarks.cells import CellSpec, find
 from benchmarks.commands.selection import chosen_impls
 from benchmarks.here import place_here
 from benchmarks.once import launch_once
-from benchmarks.records import COMPILED, FAILURES, TIMED, to_json
-from benchmarks.sweep import COMPILING, Bench, Place
+from benchmarks.records import FAILURES, ON_REQUEST, TIMED, to_json
+from benchmarks.sweep import Bench, Place, virtual_place
 from impls.contract import Unsupported
 from impls.errors import CommandError
 from impls.worker import Worker
@@ -38,9 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """0 if the cell was measured (with --check: is right), 1 if it failed or is wrong, 2 if it cannot be measured here."""
     spec = find(arguments.id, chosen_impls(arguments.impl or _implementation_of(arguments.id)))
-    if spec.suite == COMPILED and (arguments.once or arguments.check):
-        raise CommandError(f"{spec.id} is compiled and not executed; leave --once and --check out.")
-    place = COMPILING if spec.suite == COMPILED else place_here(cpu=arguments.cpu)
+    if spec.suite in ON_REQUEST and (arguments.once or arguments.check):
+        raise CommandError(f"{spec.id} is compiled and not executed here; leave --once and --check out.")
+    place = virtual_place(spec.suite) or place_here(cpu=arguments.cpu)
     if arguments.once:
         return _once(spec, place)
     if arguments.check and spec.suite != "numerics":  # measuring numerics is checking

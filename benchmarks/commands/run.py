@@ -17,8 +17,8 @@ from benchmarks.commands.selection import add_place, add_selection, chosen_impls
 from benchmarks.commit import resolve_commit
 from benchmarks.here import place_here, this_run
 from benchmarks.journal import JournalWriter, read_results
-from benchmarks.records import COMPILED, FAILURES, STATUSES, TIMED, Run
-from benchmarks.sweep import COMPILING, Place, how_of, predicted_seconds, sweep, units, within
+from benchmarks.records import FAILURES, ON_REQUEST, STATUSES, TIMED, Run
+from benchmarks.sweep import COMPILING, EMULATING, Place, how_of, predicted_seconds, sweep, units, virtual_place, within
 from impls.errors import CommandError
 from impls.outside import hash_of_file
 
@@ -43,10 +43,11 @@ def execute(arguments: argparse.Namespace) -> int:
     impls = chosen_impls(arguments.impl)
     quick = arguments.quick or (not arguments.full and arguments.cell == "*")  # a pattern alone is looked up among all
     planned = specs(impls, chosen_suites(arguments.suite, arguments.cell), arguments.cell, quick=quick)
-    compiled = [spec for spec in planned if spec.suite == COMPILED]
-    executed = [spec for spec in planned if spec.suite != COMPILED]
+    executed = [spec for spec in planned if spec.suite not in ON_REQUEST]
     parts = [(place_here(cpu=arguments.cpu), executed)] if executed else []
-    parts += [(COMPILING, compiled)] if compiled else []
+    for virtual in (COMPILING, EMULATING):
+        some = [spec for spec in planned if virtual_place(spec.suite) == virtual]
+        parts += [(virtual, some)] if some else []
     commit = resolve_commit(arguments.commit) if arguments.commit else None
     if arguments.results.exists() and not arguments.results.is_dir():
         raise CommandError(f"--results {arguments.results} is not a folder; name another.")
@@ -116,7 +117,8 @@ def _print_plan(planned: Sequence[CellSpec], place: Place, budget: float | None)
         late = "" if spec.id in measured else "  over the budget"
         print(f"{predicted_seconds(spec, place):7.1f} s  {spec.id}{late}")
     total = sum(predicted_seconds(spec, place) for spec in fitting)
-    where = "compiled by one core" if place == COMPILING else f"on the {place.how.upper()}"
+    words = {COMPILING: "compiled by one core", EMULATING: "emulated by one core"}
+    where = words.get(place, f"on the {place.how.upper()}")
     print(f"{len(fitting)} of {len(planned)} cells, about {total:.0f} s {where}.")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.asv_names import told_apart
 from benchmarks.operations import all_names, implementation
-from benchmarks.records import COMPILED, SUITES
+from benchmarks.records import ON_REQUEST, SUITES
 from impls.errors import CommandError
 from impls.outside import name_of_file
 from impls.registry import misnamed
@@ -16,7 +16,7 @@ from impls.registry import misnamed
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--impl", metavar="A,B", help="implementations, by name or as path/to/file.py:Class; left out: all")
-    parser.add_argument("--suite", metavar="A,B", help=f"of {', '.join(SUITES)}; left out: all but {COMPILED}")
+    parser.add_argument("--suite", metavar="A,B", help=f"of {', '.join(SUITES)}; left out: all but {' and '.join(ON_REQUEST)}")
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
@@ -52,13 +52,14 @@ def chosen_impls(text: str | None) -> dict[str, str]:
 
 
 def chosen_suites(text: str | None, pattern: str = "*") -> tuple[str, ...]:
-    """Of cells that `pattern` names. What is compiled is asked for: by its suite, or by ids that begin as its workloads do.
+    """Of cells that `pattern` names. What is of no machine is asked for: by its suite, or by ids that begin as its
+    workloads do.
 
     Raises CommandError that lists the suites if one is unknown.
     """
     if text is None:
-        asked = any(one.strip().startswith(f"{COMPILED}-") for one in pattern.split(","))
-        return tuple(suite for suite in SUITES if suite != COMPILED or asked)
+        named = {suite for suite in ON_REQUEST for one in pattern.split(",") if one.strip().startswith(f"{suite}-")}
+        return tuple(suite for suite in SUITES if suite not in ON_REQUEST or suite in named)
     chosen = words("--suite", text)
     for word in chosen:
         if word not in SUITES:

@@ -10,9 +10,9 @@ nvfp4bench.dotPlot = (() => {
    * Marks of several implementations over categories from top to bottom, on a logarithmic axis.
    *
    * A point is {category, impl, how, value, low, high, stroke}; `value` null is a gap, and `stroke` draws an upright
-   * stroke in place of the mark. What has no place on the axis, 0 and Inf, is a hollow arrow at the frame that says so.
+   * stroke, which `stroked` names, in place of the mark. What has no place on the axis, 0 and Inf, is a hollow arrow at the frame that says so.
    */
-  function dotPlot(target, { label, categories, points, impls, orders, xTitle, suffix = "", bound = null }) {
+  function dotPlot(target, { label, categories, points, impls, orders, xTitle, suffix = "", bound = null, stroked = "quantisation" }) {
     if (!points.some(({ value }) => value !== null)) {
       plot.leaveEmpty(target, "No number to draw: see the reasons below.");
       return;
@@ -39,7 +39,7 @@ nvfp4bench.dotPlot = (() => {
         mode: "markers",
         x: mine.map(({ value }) => place(value)),
         y: mine.map(({ category }) => rowOf.get(category) + offset),
-        text: mine.map((point) => hoverText(point, impl, stroke, suffix)),
+        text: mine.map((point) => hoverText(point, stroke ? `${impl}, ${stroked}` : impl, suffix)),
         hovertemplate: "%{text}<extra></extra>",
         cliponaxis: false,
         marker: {
@@ -74,10 +74,10 @@ nvfp4bench.dotPlot = (() => {
     });
   }
 
-  function hoverText({ category, value, low, high, how }, impl, stroke, suffix) {
+  function hoverText({ category, value, low, high, how }, name, suffix) {
     const shown = (x) => nvfp4bench.format(x, suffix);
     const spread = low === undefined ? "" : ` (${shown(low)} to ${shown(high)})`;
-    return `${category}<br>${impl}${stroke ? ", quantisation" : ""}: ${shown(value)}${spread}<br>${how}`;
+    return `${category}<br>${name}: ${shown(value)}${spread}<br>${how}`;
   }
 
   function boundLine(bound) {

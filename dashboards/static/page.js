@@ -106,7 +106,7 @@
   function view() {
     const { cells = "", ...chosen } = state.read();
     const ceilings = new Map(run.ceilings);
-    return { impls: checkedImplementations(), orders: new Map(index.impls), filter: cells, ceilings, chosen, choose };
+    return { impls: checkedImplementations(), orders: new Map(index.impls), filter: cells, ceilings, documented: run.documented, chosen, choose };
   }
 
   function complain(error) {

@@ -1,12 +1,12 @@
 // The sections of an architecture's page: rows of one suite shaped for its figures and tables.
 //
-// A view is {impls, orders, filter, ceilings, chosen, choose}: the implementations to show, the place of each in the list
-// of all, the part of a name that cells must have, the measured limits of the run's device, and the choices of the
-// latency section by name with what changes them.
+// A view is {impls, orders, filter, ceilings, documented, chosen, choose}: the implementations to show, the place of each
+// in the list of all, the part of a name that cells must have, the measured limits of the run's device, the rules of the
+// emulator that nobody has confirmed, and the choices of the sections by name with what changes them.
 "use strict";
 
 nvfp4bench.sections = (() => {
-  const { dotPlot, element, timing, weights } = nvfp4bench;
+  const { counters, dotPlot, element, timing, weights } = nvfp4bench;
   const { collator, columns, counted, distinct, groupBy, isMeasured, numeric, putTable } = nvfp4bench.rows;
   const { table, foldedTable } = nvfp4bench.tables;
   const FAILURES = ["wrong", "failed", "crashed", "timeout", "oom"];
@@ -47,6 +47,7 @@ nvfp4bench.sections = (() => {
     host: [point, tokens, impl, ...times, status, how, command],
     projection: [point, number("rows", "rows"), impl, ...times, columns.error, status, how, command],
     layer: [workload, point, tokens, impl, ...times, columns.error, status, how, command],
+    counters: [...counters.COLUMNS, status, how, command],
   };
 
   /** Draw `suite` into its section from the rows of a run. */
@@ -107,6 +108,7 @@ nvfp4bench.sections = (() => {
 
     projection: weights.projections,
     layer: weights.layers,
+    counters: counters.show,
 
     latency(rows, view, all) {
       timing.show(rows, view, all);

@@ -1,6 +1,6 @@
 // What the page shows, kept in the fragment of its address, so that a link shows the same.
 //
-//   an architecture's page    #run=KEY&impl=A,B&cells=PART&workload=NAME&point=NAME&series=NAME&kv=TOKENS&budget=ERROR&weights=KxN
+//   an architecture's page    #run=KEY&impl=A,B&cells=PART&workload=NAME&point=NAME&series=NAME&kv=TOKENS&budget=ERROR&weights=KxN&counters-work=KIND&counters-dim=D
 //   instruction sets          #release=R&text=WORDS&family=NAME&verdict=NAME&targets=A,B&rows=FIRST&program=ID
 //
 // What is left out is at its default.

@@ -48,7 +48,7 @@ def test_asv_finds_the_series_that_journals_are_made_into(discovered):
 def test_each_family_has_a_sweep_of_its_own(discovered):
     """asv keys a cache by module and line; families that shared one would read each other's cells."""
     keys = {name.split(".")[0]: entry["setup_cache_key"] for name, entry in discovered.items()}
-    assert len(set(keys.values())) == len(keys) == 8
+    assert len(set(keys.values())) == len(keys) == 9
     assert all(key.split(":")[0] == family for family, key in keys.items())
 
 
@@ -67,6 +67,7 @@ def test_there_is_a_class_for_every_workload_and_implementation(discovered):
     assert "decode.W4a16.track_latency" not in wanted
     assert "static.A4qDecode.track_registers" in wanted
     assert "static.SdpaFlashDecode.track_registers" not in wanted  # it has no kernels of ours to inspect
+    assert "counters.A4qDecode.track_wavefronts" in wanted
 
 
 def test_names_have_no_hyphen():

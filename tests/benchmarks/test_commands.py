@@ -59,7 +59,7 @@ BAD_INPUT = {
     "empty value": (["results", "check", "--results="], "an argument is empty"),
     "unknown suite": (
         ["run", "--suite", "speed"],
-        "unknown suite 'speed'; there are latency, projection, layer, numerics, host, static.",
+        "unknown suite 'speed'; there are latency, projection, layer, numerics, host, static, counters.",
     ),
     "unknown cell": (["run", "--cell", "nothing/*"], "no cell is called 'nothing/*'; ids read like"),
     "no quick cell": (["run", "--quick", "--cell", "decode-b8/*"], "no quick cell is called 'decode-b8/*'"),

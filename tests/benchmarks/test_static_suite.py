@@ -126,7 +126,7 @@ def test_compiling_for_minutes_is_asked_for(words, compiled, capsys):
 def test_what_is_not_executed_cannot_be_checked(word, capsys):
     assert nvfp4bench.main(["cell", "static-decode/triton/sm_90a/d128", word]) == 2
     told = capsys.readouterr().err
-    assert told.endswith("static-decode/triton/sm_90a/d128 is compiled and not executed; leave --once and --check out.\n")
+    assert told.endswith("static-decode/triton/sm_90a/d128 is compiled and not executed here; leave --once and --check out.\n")
     assert told.count("\n") == 1
 
 

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import preparing, sweep, together
 from benchmarks.cells import CellSpec, specs, workloads
 from benchmarks.journal import JournalWriter, read_journal
-from benchmarks.records import COMPILED, SUITES, Cell
+from benchmarks.records import ON_REQUEST, SUITES, Cell
 from benchmarks.sweep import SAG, TIMEOUT, Bench, Place, predicted_seconds, units, within
 from benchmarks.together import PROGRESS_SECONDS, Together, samples_of
 from benchmarks.work import flops
@@ -224,7 +224,7 @@ def test_a_budget_that_is_over_leaves_shapes_that_resume_measures(tmp_path, log)
 
 
 def test_one_shape_is_one_unit_where_its_first_cell_stands():
-    wanted = specs({"one": "one", "two": "two"}, [suite for suite in SUITES if suite != COMPILED], quick=True)
+    wanted = specs({"one": "one", "two": "two"}, [suite for suite in SUITES if suite not in ON_REQUEST], quick=True)
     found = units(wanted, GPU)
     suites = [unit[0].suite for unit in found]
     assert suites == sorted(suites, key=lambda suite: suite != "latency")  # processes of the others end only once

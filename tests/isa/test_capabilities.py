@@ -72,3 +72,18 @@ def test_products_belong_to_architectures_and_name_their_source() -> None:
         assert product.source
         assert product.dram_bytes_per_second > 1e11
     assert products(CPU) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "clock_hz"),
+    [("A100 80 GB SXM", 1.41e9), ("H200 SXM", 1.83e9), ("GeForce RTX 5090", 2.407e9), ("RTX PRO 6000", 2.617e9)],
+)
+def test_the_clock_of_a_stated_peak_is_the_boost_clock_of_the_data_sheet(name: str, clock_hz: float) -> None:
+    (product,) = (one for one in arch.PRODUCTS if one.name == name)
+    assert product.clock_hz == pytest.approx(clock_hz, rel=0.01)
+
+
+def test_a_clock_is_not_guessed() -> None:
+    for product in arch.PRODUCTS:
+        known = product.sms is not None and any("tensor" in pipe for pipe in ARCHES[product.arch].per_clock)
+        assert (product.clock_hz is not None) == known, product.name

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from impls.cuda.emulator.counting.counters import Counters
-from impls.cuda.emulator.errors import EmulationError
+from impls.cuda.emulator.errors import BadLaunch, EmulationError
 from impls.cuda.emulator.machine.execution import Executed, run
 from impls.cuda.emulator.machine.memory import GlobalMemory
 from impls.cuda.emulator.machine.observe import Observer
@@ -32,6 +33,10 @@ RESIDENT_WARPS = 64
 LIMIT = 1_000_000_000
 """Warp instructions of a launch."""
 SEED = 2
+LARGEST_GRID: Triple = (2**31 - 1, 2**16 - 1, 2**16 - 1)
+LARGEST_BLOCK: Triple = (1024, 1024, 64)
+MOST_THREADS = 1024
+"""Of a block: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", equal for all of them."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class Kernel:
     """Dynamic shared memory."""
     overlaps: bool = False
     """It may start before the launch before it has ended (programmatic dependent launch)."""
+    names: Sequence[str] = ()
+    """What sentences call the arguments; "argument 0" and so on where it is left out."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +87,15 @@ def emulate(
 
     `shared_limit`: bytes of shared memory that a block may have. `same_bits` is False for kernels that declare that their
     result depends on the order. Raises EmulationError, in whose sentence is the PTX line, the source line where the PTX has it,
-    the block, warp and lane; then the arrays are as they were.
+    the block, warp and lane; then the arrays are as they were. BadLaunch and Unknown among them are no faults of the kernel.
     """
     memory = GlobalMemory()
-    arguments = [[_packed(value, memory, number) for number, value in enumerate(kernel.arguments)] for kernel in kernels]
+    for kernel in kernels:
+        _require_possible(kernel)
+    arguments = [
+        [_packed(value, memory, name) for value, name in zip(kernel.arguments, _names(kernel), strict=True)]
+        for kernel in kernels
+    ]
     loaded = [
         load(parsed(kernel.ptx), kernel.entry, kernel.shared_bytes, given, memory, shared_limit)
         for kernel, given in zip(kernels, arguments, strict=True)
@@ -135,20 +147,36 @@ def _launch(kernel: Kernel, loaded: Any, memory: GlobalMemory, order: Schedule, 
     observer.end()
 
 
-def _packed(value: Any, memory: GlobalMemory, number: int) -> bytes:
+def _names(kernel: Kernel) -> Sequence[str]:
+    return kernel.names or [f"argument {number}" for number in range(len(kernel.arguments))]
+
+
+def _packed(value: Any, memory: GlobalMemory, name: str) -> bytes:
     """The bytes of an argument; arrays get an address."""
     if value is None:
         return bytes(8)
     if isinstance(value, np.generic):
         return value.tobytes()
-    return memory.place(value, f"argument {number}").to_bytes(8, "little")
+    if not isinstance(value, np.ndarray) and getattr(getattr(value, "device", None), "type", None) != "cpu":
+        raise BadLaunch(f"{name} is neither a NumPy array or scalar nor a tensor in the CPU's memory, but {value!r:.80}")
+    return memory.place(value, name).to_bytes(8, "little")
+
+
+def _require_possible(kernel: Kernel) -> None:
+    for called, sizes, most in (("grid", kernel.grid, LARGEST_GRID), ("block", kernel.block, LARGEST_BLOCK)):
+        if len(sizes) != 3 or not all(1 <= size <= limit for size, limit in zip(sizes, most, strict=True)):
+            raise BadLaunch(f"{kernel.entry} is launched with a {called} of {sizes}; each size is from 1 to those of {most}")
+    if prod(kernel.block) > MOST_THREADS:
+        raise BadLaunch(f"{kernel.entry} is launched with blocks of {prod(kernel.block)} threads; {MOST_THREADS} are the most")
+    if kernel.shared_bytes < 0:
+        raise BadLaunch(f"{kernel.entry} is launched with {kernel.shared_bytes} B of dynamic shared memory")
 
 
 def _require_block(kernel: Kernel, required: Triple | None, largest: Triple | None) -> None:
     if required is not None and kernel.block != required:
-        raise EmulationError(f"{kernel.entry} wants blocks of {required} threads, and is launched with {kernel.block}")
+        raise BadLaunch(f"{kernel.entry} wants blocks of {required} threads, and is launched with {kernel.block}")
     if largest is not None and np.prod(kernel.block) > np.prod(largest):
-        raise EmulationError(
+        raise BadLaunch(
             f"{kernel.entry} takes blocks of {np.prod(largest)} threads at most, and is launched with {kernel.block}"
         )
 

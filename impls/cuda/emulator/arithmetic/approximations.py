@@ -10,21 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from impls.cuda.emulator.arithmetic.floats import IEEE_DIVISION, bf16, f16, f32, wide32
-from impls.cuda.emulator.arithmetic.formats import BF16, F16, F32, F64, flushed, settled16, settled32, settled64
+from impls.cuda.emulator.arithmetic.floats import ieee_division
+from impls.cuda.emulator.arithmetic.formats import BF16, F16, F32, F64, decorated, flushed, settled16, settled32, settled64
 from impls.cuda.emulator.arithmetic.forms import Array, Builder, Form, Function, Operation
+from impls.cuda.emulator.arithmetic.half import bf16, f16
 from impls.cuda.emulator.arithmetic.packed import packed
 from impls.cuda.emulator.arithmetic.rounding import MODES, to_bf16
+from impls.cuda.emulator.arithmetic.single import f32, wide32
 
 APPROXIMATE: dict[str, tuple[str, float]] = {
-    "div.approx.f32": ("ulp", 2),
+    "div.approx.f32": ("ulp", 2),  # for a divisor of 2^-126 to 2^126
     "div.full.f32": ("ulp", 2),
     "rcp.approx.f32": ("ulp", 1),
     "sqrt.approx.f32": ("relative", 2.0**-23),
     "rsqrt.approx.f32": ("relative", 2.0**-22.9),
-    "sin.approx.f32": ("absolute", 2.0**-20.5),
-    "cos.approx.f32": ("absolute", 2.0**-20.5),
-    "lg2.approx.f32": ("relative", 2.0**-22),
+    "sin.approx.f32": ("absolute", 2.0**-20.5),  # from -2 pi to 2 pi
+    "cos.approx.f32": ("absolute", 2.0**-20.5),  # from -2 pi to 2 pi
+    "lg2.approx.f32": ("relative", 2.0**-22),  # between 0.5 and 2: absolute
     "ex2.approx.f32": ("ulp", 2),
     "ex2.approx.f16": ("relative", 2.0**-9.9),
     "ex2.approx.bf16": ("relative", 2.0**-7),
@@ -32,7 +34,7 @@ APPROXIMATE: dict[str, tuple[str, float]] = {
     "tanh.approx.f16": ("absolute", 2.0**-10.987),
     "tanh.approx.bf16": ("absolute", 2.0**-8),
 }
-"""Documented error of each, as (kind, bound)."""
+"""Documented error of each, as (kind, bound), in normal numbers."""
 
 
 def _in_double(ufunc: Any) -> Function:
@@ -59,75 +61,72 @@ _UNARY: dict[str, Any] = {
 }
 
 
-def _flushing(function: Function) -> Function:
-    return lambda *arrays: flushed(function(*(flushed(a, F32) for a in arrays)), F32)
-
-
 def _divide(a: Array, b: Array) -> Array:
     return settled32(f32(a) / f32(b))
 
 
 def _divide_approximately(a: Array, b: Array) -> Array:
-    """div.approx: by way of 1/b, which is flushed to zero for a large b."""
-    x, y = f32(a), f32(b)
-    large = (np.abs(y) > np.float32(2.0**126)) & np.isfinite(y)
-    quotient = np.where(large, x * np.copysign(np.float32(0), y), x / y)
-    return settled32(quotient)
+    """div.approx is a * (1/b), and 1/b is zero for b above 2^126."""
+    divisor = f32(b)
+    reciprocal = np.divide(np.float32(1), divisor)
+    large = np.abs(divisor) > np.float32(2.0**126)
+    return settled32(f32(a) * np.where(large, np.copysign(np.float32(0), divisor), reciprocal))
 
 
 def _div(form: Form) -> Operation:
     how = form.maybe("approx", "full")
     if not how:
-        return IEEE_DIVISION(form)
+        return ieee_division(form)
     flush = form.has("ftz")
     form.one("f32")
     function = _divide_approximately if how == "approx" else _divide
-    return form.done(("f32",), ("f32", "f32"), _flushing(function) if flush else function, "approximation")
+    return form.done(("f32",), ("f32", "f32"), decorated(function, F32, flush=flush, after=None), "approximation")
 
 
 def _approximate(form: Form) -> Operation:
     name = form.opcode
     if name in ("rcp", "sqrt") and form.has_any(MODES):
-        return IEEE_DIVISION(form)
+        return ieee_division(form)
     form.one("approx")
     flush = form.has("ftz")
     kinds = {"ex2": ("f32", "f16", "f16x2", "bf16", "bf16x2"), "tanh": ("f32", "f16", "f16x2", "bf16", "bf16x2")}
     kind = form.one(*kinds.get(name, ("f32", "f64") if name in ("rcp", "rsqrt") else ("f32",)))
     ufunc = _UNARY[name]
     if kind == "f64":
-        if not flush:
+        if name == "rcp" and not flush:
             raise form.refuse("is without .ftz")
-        return form.done((kind,), (kind,), _coarse64(ufunc), "approximation f64")
+        return form.done((kind,), (kind,), _coarse64(ufunc) if flush else _in_64_bits(ufunc), "approximation f64")
     if kind == "f32":
         if name == "tanh" and flush:
             raise form.refuse("has .ftz where there is none")
         function = _in_double(ufunc)
-        return form.done((kind,), (kind,), _flushing(function) if flush else function, "approximation")
+        return form.done((kind,), (kind,), decorated(function, F32, flush=flush, after=None), "approximation")
     each = kind.removesuffix("x2")
     if flush != (name == "ex2" and each == "bf16"):
         raise form.refuse("has or lacks .ftz against its type")
-    function = _in_16_bits(ufunc, each)
+    function = decorated(_in_16_bits(ufunc, each), BF16 if each == "bf16" else F16, flush=flush, after=None)
     return form.done((kind,), (kind,), packed(function, 16) if kind != each else function, "approximation 16 bits")
 
 
 def _in_16_bits(ufunc: Any, kind: str) -> Function:
     if kind == "f16":
         return lambda a: settled16(ufunc(f16(a).astype(np.float64)).astype(np.float16).view(np.uint16), F16)
+    return lambda a: to_bf16(ufunc(bf16(a).astype(np.float64)).astype(np.float32), "rn")
 
-    def function(a: Array) -> Array:
-        x = bf16(flushed(a, BF16))
-        return flushed(to_bf16(ufunc(x.astype(np.float64)).astype(np.float32), "rn"), BF16)
 
-    return function
+def _in_64_bits(ufunc: Any) -> Function:
+    return lambda a: settled64(ufunc(a.view(np.float64)))
 
 
 def _coarse64(ufunc: Any) -> Function:
-    """rcp and rsqrt of f64 keep the upper 32 bits of their input and their result, and flush subnormal numbers."""
+    """rcp and rsqrt .approx.ftz.f64: the upper 32 bits of the operand decide the upper 32 bits of the result."""
     upper = np.uint64(0xFFFF_FFFF_0000_0000)
 
     def function(a: Array) -> Array:
         x = flushed(a & upper, F64).view(np.float64)
-        return flushed(settled64(ufunc(x)) & upper, F64)
+        result = ufunc(x)
+        bits = flushed(result.view(np.uint64) & upper, F64)
+        return np.where(result != result, np.uint64(0x7FFF_FFFF_0000_0000), bits)
 
     return function
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from impls.cuda.emulator.arithmetic.floats import bf16, f16
 from impls.cuda.emulator.arithmetic.formats import FORMATS, flushed
 from impls.cuda.emulator.arithmetic.forms import Array, Builder, Form, Function, Operation, register, signed_register
+from impls.cuda.emulator.arithmetic.half import bf16, f16
 from impls.cuda.emulator.arithmetic.packed import halves, joined
 
 _ORDER: dict[str, Any] = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
@@ -17,6 +17,13 @@ _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _INTEGERS = ("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64")
 _FLOATS = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2")
 _COMPARISONS = ("eq", "ne", *_ORDER, *_UNSIGNED, "equ", "neu", *(f"{name}u" for name in _ORDER), "num", "nan")
+_NUMBER: dict[str, Function] = {
+    "f32": lambda a: a.view(np.float32),
+    "f64": lambda a: a.view(np.float64),
+    "f16": f16,
+    "bf16": bf16,
+}
+"""Registers of a floating-point type as float32 or float64."""
 _COMBINE = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
@@ -61,17 +68,11 @@ def _float(form: Form, comparison: str, kind: str, flush: bool) -> Function:
     if flush and each not in ("f32", "f16"):
         raise form.refuse("flushes a type that has no .ftz")
     compare = _of_numbers(form, comparison)
-    if each == "f32":
-        plain: Function = lambda a, b: compare(a.view(np.float32), b.view(np.float32))  # noqa: E731
-    elif each == "f64":
-        plain = lambda a, b: compare(a.view(np.float64), b.view(np.float64))  # noqa: E731
-    else:
-        wide = f16 if each == "f16" else bf16
-        plain = lambda a, b: compare(wide(a), wide(b))  # noqa: E731
+    number = _NUMBER[each]
     if not flush:
-        return plain
+        return lambda a, b: compare(number(a), number(b))
     within = FORMATS[each]
-    return lambda a, b: plain(flushed(a, within), flushed(b, within))
+    return lambda a, b: compare(number(flushed(a, within)), number(flushed(b, within)))
 
 
 def _compared(form: Form, comparison: str, kind: str, flush: bool) -> Function:

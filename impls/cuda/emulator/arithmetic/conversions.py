@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from impls.cuda.emulator.arithmetic.exact import directed64
-from impls.cuda.emulator.arithmetic.floats import bf16, f16
 from impls.cuda.emulator.arithmetic.formats import (
     F32,
     FORMATS,
@@ -27,11 +26,13 @@ from impls.cuda.emulator.arithmetic.forms import (
     Form,
     Function,
     Operation,
+    chain,
     register,
     signed_register,
 )
+from impls.cuda.emulator.arithmetic.half import bf16, f16
 from impls.cuda.emulator.arithmetic.narrow import PAIRS, coder, pair_table, scale_codes, scale_pair_table
-from impls.cuda.emulator.arithmetic.rounding import MODES, narrowed, odd_sum, to_bf16
+from impls.cuda.emulator.arithmetic.rounding import MODES, narrowed, odd_sum, to_bf16, upper_half
 
 _INTEGERS = ("u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64")
 _SCALARS = ("f16", "bf16", "f32", "f64")
@@ -170,17 +171,11 @@ def _float_to_float(source: str, target: str, rounding: str) -> Function:
     return lambda a: narrow(narrowed(wide(a), np.float32, "odd"))
 
 
-def _finite(plain: Function, form: Format) -> Function:
-    """.satfinite: infinity and what rounds to it become the largest number."""
+def _finite(form: Format) -> Function:
+    """.satfinite: infinity, and what rounded to it, becomes the largest number."""
     kind = form.bits
-    largest, size = kind(form.infinity - 1), kind(form.sign - 1)
-
-    def convert(*arrays: Array) -> Array:
-        found = plain(*arrays)
-        magnitude = found & size
-        return np.where(magnitude == kind(form.infinity), (found & kind(form.sign)) | largest, found)
-
-    return convert
+    largest, size, infinity = kind(form.infinity - 1), kind(form.sign - 1), kind(form.infinity)
+    return lambda a: np.where(a & size == infinity, (a & kind(form.sign)) | largest, a)
 
 
 def _tf32(mode: str) -> Function:
@@ -232,20 +227,23 @@ def _scalar_cvt(form: Form, target: str, source: str, rounding: str) -> Operatio
         function = _float_to_float(source, target, rounding)
         rule = "cvt float"
         if flush and source == "f32":
-            unflushed = function
-            function = lambda a: unflushed(flushed(a, F32))  # noqa: E731
-        if finite:
-            function = _finite(function, within)
+            function = chain(_flushed32, function)
+    steps: list[Function] = []
+    if finite:
+        steps.append(_finite(within))
     if flush and target == "f32":
-        plain = function
-        function = lambda a: flushed(plain(a), F32)  # noqa: E731
-    after = saturated if saturate else rectified if relu else None
-    if after is not None:
-        if saturate and target == "bf16":
+        steps.append(_flushed32)
+    if saturate:
+        if target == "bf16":
             raise form.refuse("saturates a type that has no .sat")
-        exact, finish = function, after
-        function = lambda a: finish(exact(a), within)  # noqa: E731
-    return form.done((target,), (source,), function, rule)
+        steps.append(lambda a: saturated(a, within))
+    if relu:
+        steps.append(lambda a: rectified(a, within))
+    return form.done((target,), (source,), chain(function, *steps), rule)
+
+
+def _flushed32(a: Array) -> Array:
+    return flushed(a, F32)
 
 
 def _cvt_tf32(form: Form, rounding: str) -> Operation:
@@ -253,19 +251,25 @@ def _cvt_tf32(form: Form, rounding: str) -> Operation:
     relu, finite = form.has("relu"), form.has("satfinite")
     if rounding not in ("rna", "rn", "rz") or (relu and rounding == "rna"):
         raise form.refuse("has no such rounding")
-    function = _tf32(rounding)
+    steps: list[Function] = []
     if finite:
-        plain = function
-        largest = _U32(0x7F7F_E000)
-
-        def function(a: Array) -> Array:
-            found = plain(a)
-            return np.where(found & _U32(0x7FFF_FFFF) == _U32(F32.infinity), (found & _U32(F32.sign)) | largest, found)
-
+        steps.append(_finite_tf32)
     if relu:
-        unclamped = function
-        function = lambda a: rectified(unclamped(a), F32)  # noqa: E731
-    return form.done(("b32",), ("f32",), function, "cvt tf32")
+        steps.append(lambda a: rectified(a, F32))
+    return form.done(("b32",), ("f32",), chain(_tf32(rounding), *steps), "cvt tf32")
+
+
+def _finite_tf32(a: Array) -> Array:
+    infinite = a & _U32(0x7FFF_FFFF) == _U32(F32.infinity)
+    return np.where(infinite, (a & _U32(F32.sign)) | _U32(0x7F7F_E000), a)
+
+
+def _bf16_pair(mode: str) -> Function:
+    def convert(a: Array, b: Array) -> Array:
+        high, low = upper_half(a.view(np.float32), mode), upper_half(b.view(np.float32), mode)
+        return (high & _U32(0xFFFF_0000)) | (low >> _U32(16))
+
+    return convert
 
 
 def _cvt_pair16(form: Form, target: str, rounding: str) -> Operation:
@@ -275,9 +279,12 @@ def _cvt_pair16(form: Form, target: str, rounding: str) -> Operation:
         raise form.refuse("has no such rounding")
     each = target.removesuffix("x2")
     function = _float_to_float("f32", each, rounding)
-    if finite:
-        function = _finite(function, FORMATS[each])
     within = FORMATS[each]
+    if finite:
+        function = chain(function, _finite(within))
+
+    if target == "bf16x2" and not (relu or finite):
+        return form.done((target,), ("f32", "f32"), _bf16_pair(rounding), "cvt packed 16 bits")
 
     def convert(a: Array, b: Array) -> Array:
         high, low = function(a), function(b)

@@ -83,11 +83,11 @@ def _sqrt(mode: str, a: float) -> float:
     if not a > 0 or math.isinf(a):
         return a if a == 0 or a > 0 else math.nan
     top, bottom = a.as_integer_ratio()
-    # Twice 64 more bits than the result has, and a last one that says whether the root goes on.
-    shift = 256 + max(0, 2 * bottom.bit_length())
-    scaled = (top << 2 * shift) // bottom
+    # The root has over 64 bits, and one more that says whether it goes on.
+    shift = 64 + bottom.bit_length()
+    scaled, rest = divmod(top << 2 * shift, bottom)
     root = math.isqrt(scaled)
-    inexact = root * root != scaled or (top << 2 * shift) % bottom != 0
+    inexact = root * root != scaled or rest != 0
     return _rounded(2 * root + inexact, 2 << shift, mode)
 
 

@@ -28,6 +28,7 @@ F16 = Format(np.uint16, 0x8000, 0x7C00, 0x0400, 0x7FFF, 0x3C00)
 BF16 = Format(np.uint16, 0x8000, 0x7F80, 0x0080, 0x7FFF, 0x3F80)
 F32 = Format(np.uint32, 0x8000_0000, 0x7F80_0000, 0x0080_0000, 0x7FFF_FFFF, 0x3F80_0000)
 F64 = Format(np.uint64, 1 << 63, 0x7FF << 52, 1 << 52, 0x7FF8 << 48, 0x3FF << 52)
+UFUNC: dict[str, Any] = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt}
 FORMATS = {"f16": F16, "bf16": BF16, "f32": F32, "f64": F64}
 
 
@@ -74,10 +75,9 @@ def decorated(
     function: Function, form: Format, *, flush: bool = False, after: Callable[[Array, Format], Array] | None
 ) -> Function:
     """`function` on bit patterns with subnormal inputs and results flushed, then `after` (saturated or rectified)."""
-    if flush:
-        plain = function
-        function = lambda *arrays: flushed(plain(*(flushed(a, form) for a in arrays)), form)  # noqa: E731
-    if after is None:
-        return function
-    whole = function
-    return lambda *arrays: after(whole(*arrays), form)
+
+    def flushing(*arrays: Array) -> Array:
+        return flushed(function(*(flushed(a, form) for a in arrays)), form)
+
+    whole = flushing if flush else function
+    return whole if after is None else lambda *arrays: after(whole(*arrays), form)

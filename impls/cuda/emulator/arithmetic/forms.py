@@ -15,6 +15,24 @@ Array = npt.NDArray[Any]
 Function = Callable[..., Any]
 """Arrays of registers in, one array (or a tuple of several) out; pure, any leading shape, immediates are 0-d."""
 
+
+def chain(first: Function, *steps: Function) -> Function:
+    """`first` of all operands, then each step on what came before."""
+    if not steps:
+        return first
+    if len(steps) == 1:
+        (only,) = steps
+        return lambda *arrays: only(first(*arrays))
+
+    def run(*arrays: Array) -> Any:
+        result = first(*arrays)
+        for step in steps:
+            result = step(result)
+        return result
+
+    return run
+
+
 SIGNED = ("s8", "s16", "s32", "s64")
 FLOATS = ("f16", "bf16", "f16x2", "bf16x2", "f32", "f32x2", "f64")
 BITS = {

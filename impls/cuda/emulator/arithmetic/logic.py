@@ -66,7 +66,7 @@ def _of_three(table: int) -> Function:
     off = sum((table >> 2 * i & 1) << i for i in range(4))
     on = sum((table >> 2 * i + 1 & 1) << i for i in range(4))
     turns = off ^ on
-    base = {0: lambda a, b: np.uint32(0), 15: lambda a, b: _ALL32}.get(off) or _OF_TWO[off]
+    base = {0: lambda a, b: a ^ a, 15: lambda a, b: a | _ALL32}.get(off) or _OF_TWO[off]
     if turns == 0:
         return lambda a, b, c: base(a, b)
     change: Function = (lambda a, b, c: c) if turns == 15 else (lambda a, b, c, f=_OF_TWO[turns]: f(a, b) & c)
@@ -99,17 +99,20 @@ def _shl(form: Form) -> Operation:
     return form.done((kind,), (kind, "u32"), np.left_shift, "shift")
 
 
+def _right(kind: str) -> Function:
+    bits, signed = register(kind), signed_register(kind)
+    if kind == "s32":  # an amount above 2^31 is negative here, and NumPy shifts everything out for it too
+        return lambda a, n: (a.view(np.int32) >> n.view(np.int32)).view(np.uint32)
+    if kind in SIGNED:
+        return lambda a, n: (a.view(signed) >> np.minimum(n, np.uint32(63)).astype(signed)).view(bits)
+    if BITS[kind] == 16:
+        return lambda a, n: (a >> n).astype(np.uint16)
+    return np.right_shift
+
+
 def _shr(form: Form) -> Operation:
     kind = form.one("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64")
-    bits, signed = register(kind), signed_register(kind)
-    function: Function = np.right_shift
-    if kind == "s32":
-        function = lambda a, n: (a.view(np.int32) >> n.view(np.int32)).view(np.uint32)  # noqa: E731
-    elif kind in SIGNED:
-        function = lambda a, n: (a.view(signed) >> np.minimum(n, np.uint32(63)).astype(signed)).view(bits)  # noqa: E731
-    elif BITS[kind] == 16:
-        function = lambda a, n: (a >> n).astype(np.uint16)  # noqa: E731
-    return form.done((kind,), (kind, "u32"), function, "shift")
+    return form.done((kind,), (kind, "u32"), _right(kind), "shift")
 
 
 def _shf(form: Form) -> Operation:

@@ -12,7 +12,7 @@ _WHOLE = {16: np.uint32, 32: np.uint64}
 
 def halves(a: Array, bits: int) -> Array:
     """The two halves of each register of `a` along a new last axis, lower half first."""
-    return np.ascontiguousarray(a)[..., None].view(_HALF[bits])
+    return a[..., None].view(_HALF[bits])
 
 
 def joined(pairs: Array, bits: int) -> Array:
@@ -25,7 +25,7 @@ def packed(function: Function, bits: int) -> Function:
     half, whole = _HALF[bits], _WHOLE[bits]
 
     def both(*arrays: Array) -> Array:
-        pairs = function(*(np.ascontiguousarray(a)[..., None].view(half) for a in arrays))
+        pairs = function(*(a[..., None].view(half) for a in arrays))
         return np.ascontiguousarray(pairs).view(whole)[..., 0]
 
     return both

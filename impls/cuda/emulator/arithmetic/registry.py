@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from functools import cache
 
-from impls.cuda.emulator.arithmetic import approximations, comparisons, conversions, extrema, floats, integers, logic, moves
+from impls.cuda.emulator.arithmetic import (
+    approximations,
+    comparisons,
+    conversions,
+    extrema,
+    floats,
+    integers,
+    logic,
+    moves,
+    signs,
+)
 from impls.cuda.emulator.arithmetic.forms import FLOATS, Builder, Form, Operation
 from impls.cuda.emulator.errors import Unknown
 
-_FLOAT: dict[str, Builder] = {**floats.BUILDERS, **extrema.BUILDERS, **approximations.BUILDERS}
+_FLOAT: dict[str, Builder] = {**floats.BUILDERS, **signs.BUILDERS, **extrema.BUILDERS, **approximations.BUILDERS}
 """Of opcodes that floating-point and integer types share, the ones for floating point."""
 _OTHER: dict[str, Builder] = {
     **integers.BUILDERS,

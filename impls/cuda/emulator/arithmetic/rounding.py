@@ -51,16 +51,21 @@ def narrowed(x: Array, to: type[np.floating[Any]], mode: str) -> Array:
     return (cut if mode == "rz" else cut | (back != x)).view(to)
 
 
-def to_bf16(x: Array, mode: str) -> Array:
-    """float32 `x`, exact or rounded to odd, as bits of bf16. A NaN stays one of any payload."""
+def upper_half(x: Array, mode: str) -> Array:
+    """float32 `x`, exact or rounded to odd, rounded to bf16 in the upper half of its bits; the lower half is arbitrary."""
     bits = x.view(np.uint32)
+    lower = np.uint32(0xFFFF)
     if mode == "rn":
-        # A NaN with all bits set would wrap round to zero.
         rounded = bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
-        return (np.where(x == x, rounded, np.uint32(0x7FFF_0000)) >> np.uint32(16)).astype(np.uint16)
-    up = np.uint32(0)
-    if mode != "rz":
+    elif mode == "rz":
+        rounded = bits
+    else:
         away = x < 0 if mode == "rm" else x > 0
-        up = ((bits & np.uint32(0xFFFF)) != 0) & away & ~np.isinf(x)
-    cut = (bits >> np.uint32(16)).astype(np.uint16) + up
-    return np.where(x == x, cut, np.uint16(0x7FFF)).astype(np.uint16)
+        rounded = bits + np.where(away, lower, np.uint32(0))
+    nan = x != x
+    return np.where(nan, np.uint32(0x7FFF_0000), rounded) if np.count_nonzero(nan) else rounded
+
+
+def to_bf16(x: Array, mode: str) -> Array:
+    """float32 `x`, exact or rounded to odd, as bf16; every NaN is canonical."""
+    return (upper_half(x, mode) >> np.uint32(16)).astype(np.uint16)

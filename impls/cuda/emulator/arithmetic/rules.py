@@ -8,7 +8,7 @@ _D: Status = "documented only"
 _C: Status = "independent compiler"
 
 RULES: dict[str, Rule] = {
-    "bits": Rule(_C, "PTX ISA 9.1, 9.7.9 (mov) and 9.7.7 (selp, slct)"),
+    "bits": Rule(_C, "PTX ISA 9.1, 9.7.9 (mov) and 9.7.6 (selp, slct)"),
     "integer": Rule(_C, "PTX ISA 9.1, 9.7.1: wraps around"),
     "integer saturation": Rule(_D, "PTX ISA 9.1, 9.7.1: .sat clamps to MININT..MAXINT"),
     "integer 24 bits": Rule(_D, "PTX ISA 9.1, 9.7.1.5 and 9.7.1.6"),
@@ -23,11 +23,11 @@ RULES: dict[str, Rule] = {
     "bit count": Rule(_D, "PTX ISA 9.1, 9.7.1 (popc, clz, bfind, brev)"),
     "prmt": Rule(_C, "PTX ISA 9.1, 9.7.9 (prmt)"),
     "float f32": Rule(_C, "PTX ISA 9.1, 9.7.3: IEEE 754; NaN 0x7fffffff, which PTX leaves open"),
-    "float f64": Rule(_D, "PTX ISA 9.1, 9.7.3: IEEE 754; NaN 0x7ff8000000000000, where PTX speaks of payloads"),
+    "float f64": Rule(_D, "PTX ISA 9.1, 9.7.3: IEEE 754; the first NaN operand with its payload, else 0x7ff8000000000000"),
     "float f16": Rule(_D, "PTX ISA 9.1, 9.7.4: IEEE 754; NaN 0x7fff"),
     "float bf16": Rule(_D, "PTX ISA 9.1, 9.7.4: IEEE 754; NaN 0x7fff"),
     "fma f32": Rule(_C, "PTX ISA 9.1, 9.7.3 (fma): one rounding; NaN 0x7fffffff, which PTX leaves open"),
-    "fma f64": Rule(_D, "PTX ISA 9.1, 9.7.3 (fma): one rounding"),
+    "fma f64": Rule(_D, "PTX ISA 9.1, 9.7.3 (fma): one rounding; NaN as of add"),
     "fma f16": Rule(_D, "PTX ISA 9.1, 9.7.4 (fma): one rounding; NaN 0x7fff"),
     "fma bf16": Rule(_D, "PTX ISA 9.1, 9.7.4 (fma): one rounding; NaN 0x7fff"),
     "mixed precision": Rule(_D, "PTX ISA 9.1, 9.7.5: the 16-bit operand is widened exactly"),
@@ -37,7 +37,7 @@ RULES: dict[str, Rule] = {
     "float comparison": Rule(_C, "PTX ISA 9.1, 9.7.6 and 9.7.7"),
     "testp": Rule(_D, "PTX ISA 9.1, 9.7.3 (testp)"),
     "approximation": Rule(_D, "PTX ISA 9.1, 9.7.3: one result within the documented error, not the bits of a GPU"),
-    "approximation f64": Rule(_D, "PTX ISA 9.1, 9.7.3 (rcp.approx.ftz.f64): upper 32 bits, not the bits of a GPU"),
+    "approximation f64": Rule(_D, "PTX ISA 9.1, 9.7.3.14, 9.7.3.16 and 9.7.3.17: one legal result, not the bits of a GPU"),
     "approximation 16 bits": Rule(_D, "PTX ISA 9.1, 9.7.4: one result within the documented error, not the bits of a GPU"),
     "cvt integer": Rule(_C, "PTX ISA 9.1, 9.7.9.21"),
     "cvt float to integer": Rule(_D, "PTX ISA 9.1, 9.7.9.21: clamps; NaN is 0, or 1 << (width - 1) from f64 or to 64 bits"),

@@ -7,19 +7,39 @@ too much: a row holds the warps of the own block; what is known of other blocks,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints: TypeAlias = NDArray[np.int64]
-Message: TypeAlias = Mapping[int, Ints]
-"""What a warp knows, by block: one row each. Rows in a message are never written again, so that many may share them."""
+Known: TypeAlias = Mapping[int, Ints]
+"""What a warp knows, by block: one row each. Its rows are never written again, so that many may share them."""
+Releases: TypeAlias = Mapping[tuple[int, int], Known]
+"""What was released, by (releasing block, reach): a warp learns only what was released to its block.
+
+A reach is how many blocks a scope spans: blocks a and b include each other if `a // reach == b // reach`.
+"""
+NOTHING: Releases = {}
+_Shared = TypeVar("_Shared", Known, Releases)
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one warp tells another when they synchronise."""
+
+    known: Known
+    fences: Releases
+    """What was known at the fence.sc's that are known."""
+    seen: Releases
+    """What was known at the fence.sc's before strong writes that were read, by a read that is known."""
 
 
 class Clocks:
-    """What each warp of one launch knows.
+    """What each warp of one launch knows. In the words of the PTX memory model: what precedes it in base causality order.
 
     A row, `2 * (w + 1)` numbers for blocks of w warps:
 
@@ -42,7 +62,9 @@ class Clocks:
         self.block_known = np.full(len(self.rows), start, np.int64)
         """Everything the own block did until then is known: the smallest entry of the row."""
         self.earlier_known = np.full(len(self.rows), earlier, np.int64)
-        self._foreign: dict[int, Message] = {}
+        self._foreign: dict[int, Known] = {}
+        self._fences: dict[int, Releases] = {}
+        self._seen: dict[int, Releases] = {}
         self._nodes = 0
         self._told: dict[int, int] = {}
 
@@ -71,24 +93,18 @@ class Clocks:
         self.rows[groups] = joined[:, None]
         self.block_known[groups] = joined[:, None, : self.width].min(axis=2)
         self.earlier_known[groups] = joined[:, None, self.width]
-        if self._foreign:
-            for group in groups.tolist():
-                self._join_foreign(group)
-
-    def _join_foreign(self, group: Sequence[int]) -> None:
-        distinct = {id(known): known for warp in group if (known := self._foreign.get(warp))}
-        if distinct:
-            first, *others = distinct.values()
-            for known in others:
-                first = merged(first, known)
-            self._foreign.update(dict.fromkeys(group, first))
+        for group in groups.tolist() if self._foreign or self._fences or self._seen else ():
+            _share(self._foreign, group, merged)
+            _share(self._fences, group, combined)
+            _share(self._seen, group, combined)
 
     def message(self, warp: int, now: int) -> Message:
         """All that `warp` knows, and all that it did until `now`."""
         self._told[warp] = now
         row = self.rows[warp].copy()
         row[warp % self.width] = now
-        return {**self._foreign.get(warp, {}), warp // self.width: row}
+        known = {**self._foreign.get(warp, {}), warp // self.width: row}
+        return Message(known, self._fences.get(warp, NOTHING), self._seen.get(warp, NOTHING))
 
     def told(self, warp: int) -> int:
         """No other warp knows anything that `warp` did after that time."""
@@ -96,9 +112,16 @@ class Clocks:
 
     def learn(self, warp: int, message: Message) -> None:
         """`warp` knows what the message tells."""
+        self._learn(warp, message.known)
+        if message.fences:
+            self._fences[warp] = combined(self._fences.get(warp, NOTHING), message.fences)
+        if message.seen:
+            self.see(warp, message.seen)
+
+    def _learn(self, warp: int, known: Known) -> None:
         block = warp // self.width
         row = self.rows[warp]
-        foreign = dict(message)
+        foreign = dict(known)
         own = foreign.pop(block, None)
         if own is not None:
             np.maximum(row, own, out=row)
@@ -108,6 +131,24 @@ class Clocks:
                 row[[self.width, -1]] = np.maximum(row[[self.width, -1]], other[[self.width, -1]])
         self.block_known[warp] = row[: self.width].min()
         self.earlier_known[warp] = row[self.width]
+
+    def see(self, warp: int, fences: Releases) -> None:
+        """`warp` has read a strong write of somebody who knew these fences."""
+        self._seen[warp] = combined(self._seen.get(warp, NOTHING), fences)
+
+    def fences(self, warp: int) -> Releases:
+        """The fence.sc's that `warp` knows, its own among them."""
+        return self._fences.get(warp, NOTHING)
+
+    def fence_sc(self, warp: int, reach: int, now: int) -> None:
+        """Those fences come first whose writes were seen, for the order of all fence.sc's cannot contradict that."""
+        block = warp // self.width
+        for (other, theirs), known in self._seen.get(warp, NOTHING).items():
+            narrower = min(reach, theirs)
+            if other // narrower == block // narrower:
+                self._learn(warp, known)
+                self._fences[warp] = combined(self.fences(warp), {(other, theirs): known})
+        self._fences[warp] = combined(self.fences(warp), {(block, reach): self.message(warp, now).known})
 
     def wait_for_earlier(self, warps: NDArray[np.intp]) -> None:
         """Everything of earlier launches is known, and complete, so that it needs no proxy fence."""
@@ -152,8 +193,16 @@ class Clocks:
         return -1 if row is None else int(row[column + other % self.width])
 
 
-def merged(first: Message, second: Message) -> Message:
-    """What either tells."""
+def _share(of_warps: dict[int, _Shared], group: Sequence[int], unite: Callable[[_Shared, _Shared], _Shared]) -> None:
+    """All warps of the group have what any of them has."""
+    distinct = {id(of_warps[warp]): of_warps[warp] for warp in group if warp in of_warps}
+    if distinct:
+        everything = reduce(unite, distinct.values())
+        of_warps.update(dict.fromkeys(group, everything))
+
+
+def merged(first: Known, second: Known) -> Known:
+    """What either knows."""
     both = dict(first)
     for block, row in second.items():
         mine = both.get(block)
@@ -161,4 +210,16 @@ def merged(first: Message, second: Message) -> Message:
             both[block] = row
         elif mine is not row:
             both[block] = np.maximum(mine, row)
+    return both
+
+
+def combined(first: Releases, second: Releases) -> Releases:
+    """What either releases."""
+    both = dict(first)
+    for place, known in second.items():
+        mine = both.get(place)
+        if mine is None:
+            both[place] = known
+        elif mine is not known:
+            both[place] = merged(mine, known)
     return both

@@ -12,13 +12,13 @@ A `bar.warp.sync` counts for all lanes whatever its mask.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from impls.cuda.emulator.checks.clocks import Clocks, Ints, Message, merged
+from impls.cuda.emulator.checks.clocks import NOTHING, Clocks, Ints, Message, Releases, combined, merged
 from impls.cuda.emulator.checks.reports import Access, Missing, Race, RaceFound
 from impls.cuda.emulator.checks.shadow import (
     FLIGHT,
@@ -30,13 +30,23 @@ from impls.cuda.emulator.checks.shadow import (
     GridReads,
     Region,
     Touched,
+    in_flight,
     lane_of,
     late,
     stamps,
     time_of,
-    token_of,
     warp_of,
 )
+from impls.cuda.emulator.rules import Rule
+
+RULES: dict[str, Rule] = {
+    "release and acquire patterns": Rule("documented only", "PTX ISA 9.1, 8.8 and 8.9.4"),
+    "order of fence.sc": Rule("documented only", "PTX ISA 9.1, 8.9.3 and 8.10.2"),
+    "causality order": Rule("documented only", "PTX ISA 9.1, 8.9.5"),
+    "morally strong": Rule("documented only", "PTX ISA 9.1, 8.7"),
+    "asynchronous proxy": Rule("documented only", "PTX ISA 9.1, 9.7.13.4 fence.proxy.async"),
+    "completion of asynchronous copies": Rule("documented only", "PTX ISA 9.1, 9.7.9.25"),
+}
 
 Scope = Literal["cta", "cluster", "gpu", "sys"]
 Order = Literal["relaxed", "acquire", "release", "acq_rel"]
@@ -45,6 +55,8 @@ Warps: TypeAlias = NDArray[np.intp]
 Repeats: TypeAlias = Callable[[], NDArray[np.bool_]]
 """[n, lanes]: whether the lane finds in memory what it is to write, if the warps write one after another."""
 
+_EVERYWHERE = 1 << 30
+"""Reach of the scopes that leave no block out, whatever launch it is of."""
 _ACQUIRES = ("acquire", "acq_rel")
 _RELEASES = ("release", "acq_rel")
 
@@ -76,8 +88,8 @@ class _Flight:
     """Of which warps' copies the source may still be read."""
 
 
-_Strong: TypeAlias = dict[tuple[int, bool, int], list[int]]
-"""Stamps by (warp, whether it writes, release sequence): the last, and earlier ones that other warps may know without it."""
+_Strong: TypeAlias = dict[tuple[int, bool, int, int], list[int]]
+"""Stamps by (warp, whether it writes, reach, release sequence): the last, and earlier ones that others may know alone."""
 
 
 class _Space:
@@ -97,8 +109,17 @@ class _Space:
         """By grain the release sequence that its value is of: the time of the store that began it."""
 
 
-Releases: TypeAlias = dict[tuple[int, int], Message]
-"""What was released to a place, by (releasing block, reach): a warp learns only what was released to its block."""
+_Messages: TypeAlias = dict[tuple[int, int], Message]
+"""What was released to a place, by (releasing block, reach)."""
+
+
+@dataclass
+class _Value:
+    """What the value of a location brings to who reads it."""
+
+    released: _Messages = field(default_factory=dict)
+    fences: Releases = field(default_factory=dict)
+    """The fence.sc's that the writers knew."""
 
 
 class HappensBefore:
@@ -130,7 +151,11 @@ class HappensBefore:
         self._spaces[name] = _Space(name, self._grain["global"], 0, False, GridReads(grains), grains)
 
     def launch_boundary(self, blocks: int, warps_per_block: int, blocks_per_cluster: int = 1, overlaps: bool = False) -> None:
-        """The next launch begins. If it `overlaps` its predecessor it knows of that one only after `griddepcontrol_wait`."""
+        """The next launch begins, and all copies of this one have ended.
+
+        If it `overlaps` its predecessor, its warps know what that one did only after their `griddepcontrol_wait`.
+        """
+        self.async_complete(np.array(list(self._flights), np.int64))
         self._moment(_SYNCHRONISES)
         self._spaces = {name: space for name, space in self._spaces.items() if not space.shared}
         for space in self._spaces.values():
@@ -145,13 +170,16 @@ class HappensBefore:
     def _begin(self, blocks: int, width: int, blocks_per_cluster: int, earlier: int) -> None:
         self._launches.append((self._now, width))
         self._clocks = Clocks(blocks, width, self._now, earlier)
-        self._reach: dict[Scope, int] = {"cta": 1, "cluster": blocks_per_cluster, "gpu": blocks, "sys": blocks}
+        self._reach: dict[Scope, int] = {"cta": 1, "cluster": blocks_per_cluster, "gpu": _EVERYWHERE, "sys": _EVERYWHERE}
         self._fences: dict[int, dict[int, Message]] = {}
         """What each warp's strong writes release since its fences, by the fence's reach."""
-        self._observed: dict[int, Releases] = {}
-        """What each warp's relaxed reads saw released: its next fence acquires it. The reach is the narrower of the two."""
-        self._released: dict[Hashable, Releases] = {}
-        self._arriving: dict[Hashable, Releases] = {}
+        self._releasing: dict[int, dict[Hashable, _Messages]] = {}
+        """What they release since a release at the same location."""
+        self._observed: dict[int, dict[Hashable, _Messages]] = {}
+        """What each warp's relaxed reads of a location saw released: a fence, or an acquire there, acquires it."""
+        self._values: dict[Hashable, _Value] = {}
+        self._arriving: dict[Hashable, _Messages] = {}
+        self._completed: dict[Hashable, _Messages] = {}
         self._nodes: dict[Hashable, int] = {}
         self._flights: dict[int, tuple[_Flight, int]] = {}
         """By token the instruction and the warp's row in it."""
@@ -190,14 +218,14 @@ class HappensBefore:
         In shared memory an offset counts from the start of the own block's.
         """
         memory, touched = self._touch(warps, Region(space, offsets, size, active))
-        call = _Call("reads", where, self._reach[scope] if scope else None, writes=False)
+        if scope:
+            self._strong(memory, touched, _Call("reads", where, self._reach[scope], writes=False), order, observes=True)
+            return
+        call = _Call("reads", where, writes=False)
         now = self._moment(call)
         self._after_writes(memory, touched, call)
-        if call.reach is None:
-            self._after_strong(memory, touched, call)
-            memory.reads.record(touched, stamps(warps, now, offsets.shape[1]), self._clocks)
-        else:
-            self._synchronise(memory, touched, call, order)
+        self._after_strong(memory, touched, call)
+        memory.reads.record(touched, stamps(warps, now, offsets.shape[1]), self._clocks)
 
     def write(
         self,
@@ -213,15 +241,15 @@ class HappensBefore:
     ) -> None:
         """As `read`. `repeats` is asked when nothing orders two writes, which is no fault if they write the same."""
         memory, touched = self._touch(warps, Region(space, offsets, size, active))
-        call = _Call("writes", where, self._reach[scope] if scope else None)
+        if scope:
+            self._strong(memory, touched, _Call("writes", where, self._reach[scope]), order, begins=True)
+            return
+        call = _Call("writes", where)
         now = self._moment(call)
         self._after_writes(memory, touched, call, repeats=repeats)
         self._after_reads(memory, touched, call)
-        if call.reach is None:
-            self._after_strong(memory, touched, call)
-            self._store(memory, touched, stamps(warps, now, offsets.shape[1]), call, repeats)
-        else:
-            self._synchronise(memory, touched, call, order, reads=False)
+        self._after_strong(memory, touched, call)
+        self._store(memory, touched, stamps(warps, now, offsets.shape[1]), call, repeats)
 
     def atomic(
         self,
@@ -233,14 +261,14 @@ class HappensBefore:
         where: int,
         scope: Scope = "gpu",
         order: Order = "relaxed",
+        returns: bool = True,
     ) -> None:
-        """As `read`; a read and a write in one, strong, and so in no race with others that are."""
+        """As `read`; a read and a write in one, strong, and so in no race with others that are.
+
+        The warps' updates happen in the order of the rows. `returns`: the value that was there (atom, not red).
+        """
         memory, touched = self._touch(warps, Region(space, offsets, size, active))
-        call = _Call("updates atomically", where, self._reach[scope])
-        self._moment(call)
-        self._after_writes(memory, touched, call)
-        self._after_reads(memory, touched, call)
-        self._synchronise(memory, touched, call, order)
+        self._strong(memory, touched, _Call("updates atomically", where, self._reach[scope]), order, observes=returns)
 
     def _touch(self, warps: Warps, region: Region) -> tuple[_Space, Touched]:
         space = self._spaces[region.space]
@@ -304,7 +332,9 @@ class HappensBefore:
         if again.any():
             at = tuple(int(i) for i in np.argwhere(again)[0])
             row, rest = divmod(int(earlier[at]), grains[0].size)
-            self._fail(space, touched, at, int(stamp[row, rest // grains.shape[2]]), call, "order")
+            self._fail(
+                space, touched, at, int(np.broadcast_to(stamp, grains.shape[:2])[row, rest // grains.shape[2]]), call, "order"
+            )
 
     def _after_reads(self, space: _Space, touched: Touched, call: _Call) -> None:
         found = space.reads.unknown(touched, self._known(space, touched.warps), self._clocks)
@@ -335,7 +365,7 @@ class HappensBefore:
     def _describe(self, stamp: int, grain: int, read: bool) -> Access:
         time, warp, lane = stamp >> TIME_BIT, (stamp & (SEVERAL - 1)) >> 5, stamp & 31
         if time == FLIGHT:
-            flight, row = self._flights[token_of(stamp)]
+            flight, row = self._flights[warp]
             touched = (flight.out_of if read else flight.into)[1]
             lane = int(np.argwhere(touched.all_grains()[row] == grain)[0, 0]) & 31
             return self._access(_Call("copies asynchronously", flight.where), int(touched.warps[row]), lane, self._now)
@@ -357,13 +387,13 @@ class HappensBefore:
         for at in map(tuple, np.argwhere(marked).tolist()):
             grain, warp = touched.grain(at), int(touched.warps[at[0]])
             strong = space.strong.get(grain, {})
-            for (other, writes, sequence), all_stamps in strong.items():
+            for (other, writes, theirs, sequence), all_stamps in strong.items():
                 stamp = all_stamps[-1]
                 if not (writes or call.writes):
                     continue
-                theirs = self._calls[stamp >> TIME_BIT].reach
-                mutual = None if call.reach is None or theirs is None else min(call.reach, theirs)
-                if mutual is not None and self._within(other, warp, mutual):
+                mutual = None if call.reach is None else min(call.reach, theirs)
+                same_launch = stamp >> TIME_BIT > self._clocks.start
+                if mutual == _EVERYWHERE or (mutual is not None and same_launch and self._within(other, warp, mutual)):
                     continue
                 if self._knows(warp, stamp) or (writes and self._knows_observer(warp, strong, sequence, stamp)):
                     continue
@@ -372,7 +402,7 @@ class HappensBefore:
                 space.strong.pop(grain, None)
                 space.sequences.pop(grain, None)
                 space.updated.flat[grain] = 0
-                self._released.pop((space.name, grain), None)
+                self._values.pop((space.name, grain), None)
 
     def _knows(self, warp: int, stamp: int) -> bool:
         """`warp` knows the access."""
@@ -383,7 +413,7 @@ class HappensBefore:
         """`warp` knows a strong access that has read what this one wrote: causality order holds, without any release."""
         return any(
             self._knows(warp, later)
-            for (_, _, theirs), all_stamps in strong.items()
+            for (*_, theirs), all_stamps in strong.items()
             if theirs == sequence
             for later in all_stamps
             if later >> TIME_BIT > stamp >> TIME_BIT
@@ -396,27 +426,31 @@ class HappensBefore:
     def _active(self, space: _Space, touched: Touched) -> NDArray[np.bool_]:
         return touched.rows < space.padding // touched.grains
 
-    def _synchronise(self, space: _Space, touched: Touched, call: _Call, order: Order, reads: bool = True) -> None:
-        """A strong access, one warp after another: an atomic sees what that of an earlier row released."""
+    def _strong(
+        self, space: _Space, touched: Touched, call: _Call, order: Order, observes: bool = False, begins: bool = False
+    ) -> None:
+        """Strong accesses, one warp after another: an atomic sees what that of an earlier row released.
+
+        `observes`: it can be part of an acquire pattern. `begins`: it overwrites, so that what was released before is gone.
+        """
         if space.updated is None:
             space.updated = Grains(space.padding)
-        for row in range(len(touched.warps)):
+        for row in np.flatnonzero(self._active(space, touched).any(axis=1)).tolist():
             one = touched.part(np.array([row]))
+            warp, places = int(one.warps[0]), self._places(space, one)
             self._moment(call)
-            self._after_strong(space, one, call)
-            self._record_strong(space, one, call, begins=not reads)
-            places = self._places(space, one)
-            warp = int(one.warps[0])
-            assert call.reach is not None
-            if reads:
-                for place in places:
-                    if place in self._released:
-                        self._see(warp, self._released[place], call.reach, order in _ACQUIRES)
+            if observes:
+                self._observe(warp, places, call, order in _ACQUIRES)
+            self._after_writes(space, one, call)
             if call.writes:
-                self._publish(warp, places, call.reach, order, keep=reads)
+                self._after_reads(space, one, call)
+            self._after_strong(space, one, call)
+            self._record_strong(space, one, call, begins)
+            if call.writes:
+                self._publish(warp, places, call, order in _RELEASES, begins)
 
     def _record_strong(self, space: _Space, touched: Touched, call: _Call, begins: bool) -> None:
-        assert space.updated is not None
+        assert space.updated is not None and call.reach is not None
         space.updated.store(touched, np.ones(touched.rows.shape, np.int64))
         stamp = stamps(touched.warps, self._now, touched.rows.shape[1])[0]
         warp, told = int(touched.warps[0]), self._clocks.told(int(touched.warps[0]))
@@ -425,7 +459,7 @@ class HappensBefore:
             for grain in grains:
                 if begins:
                     space.sequences[grain] = self._now
-                key = warp, call.writes, space.sequences.get(grain, 0)
+                key = warp, call.writes, call.reach, space.sequences.get(grain, 0)
                 all_stamps = space.strong.setdefault(grain, {}).setdefault(key, [])
                 if all_stamps and all_stamps[-1] >> TIME_BIT > told:  # nobody can know the one without the other
                     all_stamps.pop()
@@ -436,41 +470,57 @@ class HappensBefore:
         rows = touched.rows[0, self._active(space, touched)[0]]
         return [(space.name, row * touched.grains) for row in dict.fromkeys(rows.tolist())]
 
-    def _see(self, warp: int, releases: Releases, reach: int, acquire: bool) -> None:
-        for (block, released), message in releases.items():
-            narrower = min(reach, released)
-            if acquire and self._within(block * self._clocks.width, warp, narrower):
-                self._clocks.learn(warp, message)
-            elif not acquire:
-                _add(self._observed.setdefault(warp, {}), block, narrower, message)
-
-    def _publish(self, warp: int, places: Sequence[Hashable], reach: int, order: Order, keep: bool) -> None:
-        """`keep`: an atomic continues the release sequence of the write whose value it replaces; a store begins its own."""
-        block = warp // self._clocks.width
-        releases: Releases = {}
-        for fenced, message in self._fences.get(warp, {}).items():
-            _add(releases, block, min(reach, fenced), message)
-        if order in _RELEASES:
-            _add(releases, block, reach, self._clocks.message(warp, self._now))
+    def _observe(self, warp: int, places: Sequence[Hashable], call: _Call, acquires: bool) -> None:
+        assert call.reach is not None
         for place in places:
-            if not keep:
-                self._released.pop(place, None)
-            for (_, narrower), message in releases.items():
-                _add(self._released.setdefault(place, {}), block, narrower, message)
+            if (value := self._values.get(place)) is not None:
+                for (block, released), message in value.released.items():
+                    seen = self._observed.setdefault(warp, {}).setdefault(place, {})
+                    _add(seen, block, min(call.reach, released), message)
+                if value.fences:
+                    self._clocks.see(warp, value.fences)
+            if acquires and warp in self._observed:
+                self._acquire(warp, self._observed[warp].get(place, {}), call.reach)
 
-    def fence(self, warps: Warps, scope: Scope) -> None:
-        """fence.acq_rel or fence.sc: later strong writes release, and earlier strong reads acquire."""
+    def _acquire(self, warp: int, releases: _Messages, reach: int) -> None:
+        """`warp` learns what was released to it."""
+        for (block, released), message in releases.items():
+            if self._within(block * self._clocks.width, warp, min(reach, released)):
+                self._clocks.learn(warp, message)
+
+    def _publish(self, warp: int, places: Sequence[Hashable], call: _Call, releases: bool, begins: bool) -> None:
+        assert call.reach is not None
+        block = warp // self._clocks.width
+        messages: _Messages = {}
+        for fenced, message in self._fences.get(warp, {}).items():
+            _add(messages, block, min(call.reach, fenced), message)
+        if releases:
+            released = self._clocks.message(warp, self._now)
+            for place in places:
+                _add(self._releasing.setdefault(warp, {}).setdefault(place, {}), block, call.reach, released)
+        earlier = self._releasing.get(warp, {})
+        fences = self._clocks.fences(warp)
+        for place in places:
+            if begins:
+                self._values.pop(place, None)
+            if not (messages or fences or place in earlier):
+                continue
+            value = self._values.setdefault(place, _Value())
+            for (_, reach), message in [*messages.items(), *earlier.get(place, {}).items()]:
+                _add(value.released, block, min(reach, call.reach), message)
+            value.fences = combined(value.fences, fences)
+
+    def fence(self, warps: Warps, scope: Scope, sc: bool = False) -> None:
+        """fence.acq_rel or, with `sc`, fence.sc, which membar is: later strong writes release, earlier strong reads acquire.
+
+        All fence.sc's that include each other have one order: that of what was read behind them and before them.
+        """
         now, reach = self._moment(_SYNCHRONISES), self._reach[scope]
         for warp in warps.tolist():
-            observed = self._observed.pop(warp, {})
-            kept: Releases = {}
-            for (block, read), message in observed.items():
-                if self._within(block * self._clocks.width, warp, min(reach, read)):
-                    self._clocks.learn(warp, message)
-                else:
-                    kept[block, read] = message
-            if kept:
-                self._observed[warp] = kept
+            for releases in self._observed.get(warp, {}).values():
+                self._acquire(warp, releases, reach)
+            if sc:
+                self._clocks.fence_sc(warp, reach, now)
             self._fences.setdefault(warp, {})[reach] = self._clocks.message(warp, now)
 
     # Barriers
@@ -497,12 +547,12 @@ class HappensBefore:
     def complete_phase(self, key: Hashable) -> None:
         """The barrier's current phase is complete: what was released to it can be acquired."""
         for (block, reach), message in self._arriving.pop(key, {}).items():
-            _add(self._released.setdefault(key, {}), block, reach, message)
+            _add(self._completed.setdefault(key, {}), block, reach, message)
 
     def acquire(self, warps: Warps, keys: Sequence[Hashable], scope: Scope = "cta") -> None:
         """Each warp has found its barrier's phase complete."""
         for warp, key in zip(warps.tolist(), keys, strict=True):
-            self._see(warp, self._released.get(key, {}), self._reach[scope], acquire=True)
+            self._acquire(warp, self._completed.get(key, {}), self._reach[scope])
 
     def proxy_fence(self, warps: Warps) -> None:
         """fence.proxy.async: what these warps did or know is visible to the asynchronous proxy."""
@@ -526,10 +576,10 @@ class HappensBefore:
         self._after_strong(*target, call)
         tokens = self._tokens + np.arange(len(warps))
         self._tokens += len(warps)
-        self._store(*target, (FLIGHT << TIME_BIT) + tokens[:, None], call)
-        source[0].reads.launch(source[1], tokens)
         flight = _Flight(where, target, source, np.ones(len(warps), bool))
         self._flights.update({token: (flight, row) for row, token in enumerate(tokens.tolist())})
+        self._store(*target, in_flight(tokens), call)
+        source[0].reads.launch(source[1], tokens)
         return tokens
 
     def async_complete(self, tokens: Ints, key: Hashable | None = None) -> None:
@@ -559,8 +609,8 @@ class HappensBefore:
         node = self._nodes.get(key)
         if node is None:
             node = self._nodes[key] = self._clocks.node()
-        known = {node: self._clocks.event(now)}
-        _add(self._arriving.setdefault(key, {}), issuer // self._clocks.width, self._reach["sys"], known)
+        message = Message({node: self._clocks.event(now)}, NOTHING, NOTHING)
+        _add(self._arriving.setdefault(key, {}), issuer // self._clocks.width, _EVERYWHERE, message)
         owner = np.array([node * self._clocks.width])
         flight.into[0].writes.store(landed, stamps(owner, now, landed.rows.shape[1]))
 
@@ -581,6 +631,10 @@ class HappensBefore:
         return [(flight, np.array(rows)) for flight, rows in flights.values()]
 
 
-def _add(releases: Releases, block: int, reach: int, message: Message) -> None:
+def _add(releases: _Messages, block: int, reach: int, message: Message) -> None:
     before = releases.get((block, reach))
-    releases[block, reach] = message if before is None else merged(before, message)
+    if before is not None and before is not message:
+        message = Message(
+            merged(before.known, message.known), combined(before.fences, message.fences), combined(before.seen, message.seen)
+        )
+    releases[block, reach] = message

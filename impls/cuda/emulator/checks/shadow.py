@@ -6,7 +6,7 @@ An access is one 64-bit stamp, so that one comparison tells whether it is older 
     | time      | several | warp     | lane    |
 
 `several` is set on a read when warps other than the stamp's have read the grain too. A copy that is in flight has the time
-`FLIGHT`, later than any, and its token instead of warp and lane; each warp of an instruction has its own.
+`FLIGHT`, later than any, and its token instead of a warp; each warp of an instruction has its own.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def lane_of(stamp: Ints) -> Ints:
     return stamp & 31
 
 
-def token_of(stamp: int) -> int:
-    return stamp & _WHO
+def in_flight(tokens: Ints) -> Ints:
+    """Stamps [n, 1] of copies that have not landed."""
+    return ((FLIGHT << TIME_BIT) + (tokens << 5))[:, None]
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Grains:
 
     def fetch(self, touched: Touched) -> Ints:
         """[n, lanes, grains], or [n, lanes] if each touches a single grain."""
-        return np.take(self.view(touched.grains), touched.rows, axis=0)
+        return self.view(touched.grains).take(touched.rows, axis=0)
 
     def store(self, touched: Touched, values: Ints) -> None:
         """`values` [n, lanes] into all grains that a lane touched."""
@@ -181,7 +182,7 @@ class BlockReads:
                 meet = np.isin(touched.all_grains(), flying.all_grains()[row])
                 meet &= touched.all_grains() < self._per_warp - WIDEST
                 if meet.any():
-                    return tuple(np.argwhere(meet)[0].tolist()), np.array([(FLIGHT << TIME_BIT) + int(tokens[row])])
+                    return tuple(np.argwhere(meet)[0].tolist()), in_flight(tokens[row : row + 1])[0]
         last = self._last.fetch(touched)
         mask = late(last, known)
         if mask is None:
@@ -261,7 +262,7 @@ class GridReads:
         self._log.append(LoggedRead(touched, int(stamp[0, 0]) >> TIME_BIT))
 
     def launch(self, touched: Touched, tokens: Ints) -> None:
-        self._last.store(touched, ((FLIGHT << TIME_BIT) + SEVERAL + tokens)[:, None])
+        self._last.store(touched, in_flight(tokens) | SEVERAL)
         entry = LoggedRead(touched, FLIGHT)
         self._log.append(entry)
         self._flights[id(touched)] = entry

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from impls.cuda.emulator.counting.counters import Counters
+if TYPE_CHECKING:
+    from impls.cuda.emulator.counting.counters import Counters
 
 LANES = 32
 
@@ -55,10 +57,21 @@ def bound(
     A pipe that `per_clock` lacks is unknown. No more SMs work than the launch has blocks.
     """
     working = min(sms, counters.blocks) if counters.blocks else sms
-    rates = {name: rate * working * clock_hz for name, rate in per_clock.items()}
+    return bound_of(work(counters), per_clock, sms=working, clock_hz=clock_hz, dram_bytes_per_second=dram_bytes_per_second)
+
+
+def bound_of(
+    amounts: Mapping[str, float],
+    per_clock: Mapping[str, float],
+    *,
+    sms: int,
+    clock_hz: float,
+    dram_bytes_per_second: float | None,
+) -> Bound:
+    """As `bound`, of the `work` of a kernel, all of whose blocks are on `sms` SMs."""
+    rates = {name: rate * sms * clock_hz for name, rate in per_clock.items()}
     if dram_bytes_per_second is not None:
         rates["dram"] = dram_bytes_per_second
-    amounts = work(counters)
     seconds = {name: amount / rates[name] for name, amount in amounts.items() if name in rates}
     ordered = sorted(seconds, key=lambda name: (-seconds[name], name))
     return Bound({name: seconds[name] for name in ordered}, tuple(sorted(amounts.keys() - rates.keys())))

@@ -75,21 +75,21 @@ def _advance(state: State, program: Code, executed: Executed, front: Front, othe
             for at in range(pc, end):
                 steps[at](front)
             _count(executed, pc, end, front)
+            pc = at = end
             if end not in controls:
                 if end == len(body):
                     raise EmulationError("the function ends without ret")
-                pc = front.pc = end
-                if pc in others:
+                front.pc = end
+                if end in others:
                     return [front]
                 continue
-            at = end
             became = steps[end](front)
             _count(executed, end, end + 1, front)
         except NotConverged as wait:
             _count(executed, pc, at, front)
             return _park(front, at, wait.needed)
         except EmulationError as error:
-            raise located(state, body[at], front, error) from error
+            raise located(state, body[min(at, len(body) - 1)], front, error) from error
         assert became is not None
         if others or state.released or len(became) != 1 or became[0].seen == state.progress:
             return became

@@ -40,6 +40,7 @@ class Observer:
         self._counts = counts
         self._grain: dict[Space, int] = {"shared": grain_of(loaded, "shared"), "global": grain_of(loaded, "global")}
         self._order: HappensBefore | None = None
+        self._footprint = Footprint(GLOBAL_BASE, max(memory.arena.size, 1))
         self.counters: list[Counters] = []
         self.rules: dict[str, Rule] = {}
 
@@ -56,7 +57,7 @@ class Observer:
         self._counter = Counters([instruction.name for instruction in loaded.function.body])
         self._counter.launched(shape.blocks)
         self.counters.append(self._counter)
-        self._footprint = Footprint(GLOBAL_BASE, max(self._memory.arena.size, 1))
+        self._fetched_before = self._footprint.fetched_bytes
         self.executions, self.lanes = (self._counter.by_instruction(name) for name in COUNTED)
 
     def reside(self, blocks: Sequence[int], shared_size: int) -> None:
@@ -66,7 +67,7 @@ class Observer:
 
     def end(self) -> None:
         """The launch is over."""
-        self._counter.dram_bytes = self._footprint.fetched_bytes
+        self._counter.dram_bytes = self._footprint.fetched_bytes - self._fetched_before
 
     def rests_on(self, rules: Sequence[str]) -> None:
         """An instruction of the kernel follows these rules."""
@@ -242,7 +243,7 @@ def grain_of(loaded: Sequence[Loaded], space: str) -> int:
 
 
 def _bytes(instruction: Instruction, space: str) -> int:
-    if instruction.opcode not in ACCESSES or "param" in instruction.modifiers:
+    if instruction.opcode not in ACCESSES or not instruction.modifiers or "param" in instruction.modifiers:
         return COARSEST
     spaces = {"shared", "shared::cta", "global", "local", "const"} & set(instruction.modifiers)
     if spaces and not any(each.startswith(space) for each in spaces):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from impls.cuda.emulator.errors import EmulationError, Unknown
+from impls.cuda.emulator.errors import BadLaunch, EmulationError, Unknown
 from impls.cuda.emulator.machine.binding import Binder, Control, Step, full, put
 from impls.cuda.emulator.machine.fronts import Front
 from impls.cuda.emulator.machine.memory import POISON, GlobalMemory
@@ -61,6 +61,8 @@ CONTROLS: Mapping[str, Callable[[Binder, int], Control]] = {
     "bar": synchronise.barrier,
     "barrier": synchronise.barrier,
 }
+MISFITS = (LookupError, ValueError, OverflowError, StopIteration)
+"""What Python raises at operands that are not the instruction's: too few, too many, of another kind."""
 
 
 @dataclass(frozen=True)
@@ -69,25 +71,26 @@ class Code:
 
     steps: list[Step | Control]
     ends: list[int]
-    """For each instruction, the first from it on that ends a run: a control, or one that is jumped to."""
+    """For each instruction, and the place after the last, the first from it on that ends a run: a control, one that is jumped
+    to, or the place after the last."""
     controls: frozenset[int]
 
 
 def load(
     module: Module, entry: str, dynamic_bytes: int, arguments: list[bytes], memory: GlobalMemory, shared_limit: int | None
 ) -> Loaded:
-    """Give the variables of `entry` addresses. Raises EmulationError if the launch does not fit the kernel."""
+    """Give the variables of `entry` addresses. Raises BadLaunch if the launch does not fit the kernel."""
     function = module.functions.get(entry)
     if function is None or not function.is_entry:
         known = ", ".join(name for name, each in module.functions.items() if each.is_entry) or "none"
-        raise EmulationError(f"the module has no entry called {entry}; its entries: {known}")
+        raise BadLaunch(f"the module has no entry called {entry}; its entries: {known}")
+    if not function.body:
+        raise BadLaunch(f"{entry} has no instructions")
     if len(arguments) != len(function.parameters):
-        raise EmulationError(f"{entry} has {len(function.parameters)} parameters, and {len(arguments)} arguments came")
+        raise BadLaunch(f"{entry} has {len(function.parameters)} parameters, and {len(arguments)} arguments came")
     for parameter, given in zip(function.parameters, arguments, strict=True):
         if parameter.bytes != len(given):
-            raise EmulationError(
-                f"parameter {parameter.name} of {entry} has {parameter.bytes} B, and the argument {len(given)} B"
-            )
+            raise BadLaunch(f"parameter {parameter.name} of {entry} has {parameter.bytes} B, and the argument {len(given)} B")
     symbols: dict[str, int] = {}
     tops = {"shared": 0, "local": 0}
     dynamic: list[Variable] = []
@@ -107,7 +110,7 @@ def load(
         shared = max(symbols[variable.name] for variable in dynamic)
     shared += dynamic_bytes
     if shared_limit is not None and shared > shared_limit:
-        raise EmulationError(f"{entry} wants {shared:,} B of shared memory; a block has {shared_limit:,} B on {module.target}")
+        raise BadLaunch(f"{entry} wants {shared:,} B of shared memory; a block has {shared_limit:,} B on {module.target}")
     parameters = {parameter.name: given for parameter, given in zip(function.parameters, arguments, strict=True)}
     return Loaded(module, function, symbols, shared, dynamic_bytes, tops["local"], parameters)
 
@@ -126,7 +129,7 @@ def code(state: State) -> Code:
         except EmulationError as error:
             error.args = (f"PTX line {instruction.line}: {error}: {instruction.text}",)
             raise
-        except (KeyError, ValueError) as error:  # operands that are not the instruction's: too few, too many, of another kind
+        except MISFITS as error:
             raise Unknown(
                 f"PTX line {instruction.line}: the operands of this are not understood: {instruction.text}"
             ) from error
@@ -203,7 +206,8 @@ def _follows(state: State, instruction: Instruction, names: list[str], step: Ste
 
 def _ends(function: Function, controls: set[int]) -> list[int]:
     stops = controls | set(function.labels.values()) | {len(function.body)}
-    ends, end = [0] * len(function.body), len(function.body)
+    end = len(function.body)
+    ends = [end] * (end + 1)
     for pc in reversed(range(len(function.body))):
         ends[pc] = pc if pc in controls else end
         if pc in stops:

@@ -39,13 +39,23 @@ class Binary:
     def least_normal(self) -> int:
         return 1 << self.fraction
 
-    def magnitude(self, pattern: int) -> Fraction:
-        """The value of a pattern without sign; infinity counts as the number that would follow the largest."""
+    def parts(self, pattern: int) -> tuple[int, int]:
+        """m and e of the value m * 2^e of a pattern without sign; infinity counts as the number after the largest."""
         exponent, fraction = divmod(pattern, 1 << self.fraction)
         bias = (1 << (self.exponent - 1)) - 1
         if exponent:
             fraction += 1 << self.fraction
-        return Fraction(fraction) * Fraction(2) ** (max(exponent, 1) - bias - self.fraction)
+        return fraction, max(exponent, 1) - bias - self.fraction
+
+    def magnitude(self, pattern: int) -> Fraction:
+        """The value of a pattern without sign."""
+        fraction, exponent = self.parts(pattern)
+        return Fraction(fraction << exponent) if exponent >= 0 else Fraction(fraction, 1 << -exponent)
+
+    def reaches(self, size: Fraction, pattern: int) -> bool:
+        """Whether `size` is at least the value of a pattern without sign."""
+        fraction, exponent = self.parts(pattern)
+        return size.numerator << max(-exponent, 0) >= fraction * size.denominator << max(exponent, 0)
 
 
 FORMATS = {
@@ -85,10 +95,11 @@ def rounded(value: Fraction, form: Binary, mode: str) -> int:
     low, high = 0, form.infinity  # magnitude(low) <= size < magnitude(high), or size is beyond all
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if form.magnitude(middle) <= size else (low, middle)
+        low, high = (middle, high) if form.reaches(size, middle) else (low, middle)
     below, above = form.magnitude(low), form.magnitude(low + 1)
     up = {
         "rn": (size - below, low & 1) > (above - size, 0) or (size - below == above - size and low & 1 == 1),
+        "rna": size - below >= above - size,
         "rz": False,
         "rm": negative,
         "rp": not negative,
@@ -205,11 +216,19 @@ def numbers(form: Binary, count: int, seed: int) -> list[int]:
     return [pattern & (2 * form.sign - 1) for pattern in found]
 
 
+_PIECE = 16
+
+
 def run(opcode: str, modifiers: str, *columns: list[int], results: int = 1) -> list[int]:
-    """The emulator's results for columns of operands."""
+    """The emulator's results for columns of operands.
+
+    Computed at once and in small pieces: functions take short cuts when no lane needs more, which must not show.
+    """
     op = operation(opcode, tuple(modifiers.split(".")), results=results, operands=len(columns))
     arrays = [np.array(column, dtype=register(kind)) for column, kind in zip(columns, op.operands, strict=True)]
     with np.errstate(all="ignore"):
         found = op.function(*arrays)
+        pieces = [op.function(*(a[i : i + _PIECE] for a in arrays)) for i in range(0, len(columns[0]), _PIECE)]
     assert found.dtype == register(op.results[0])
+    assert np.array_equal(found, np.concatenate(pieces))
     return [int(x) for x in found]

@@ -23,7 +23,7 @@ class Program:
         self.width = warps
         self.at = 0
 
-    def access(self, kind: str, warps: int | list[int], at: int, space: str, lanes: int, size: int, **order: str) -> None:
+    def access(self, kind: str, warps: int | list[int], at: int, space: str, lanes: int, size: int, **order: object) -> None:
         self.at += 1
         who = np.atleast_1d(np.array(warps))
         offsets = np.broadcast_to(at + size * LANES, (len(who), 32))
@@ -40,14 +40,14 @@ class Program:
     ) -> None:
         self.access("write", warps, at, space, lanes, size, **order)
 
-    def atomic(self, warps: int | list[int], at: int = 0, space: str = "global", lanes: int = 1, **order: str) -> None:
+    def atomic(self, warps: int | list[int], at: int = 0, space: str = "global", lanes: int = 1, **order: object) -> None:
         self.access("atomic", warps, at, space, lanes, 4, **order)
 
     def barrier(self, *warps: int) -> None:
         self.checker.barrier(np.array([warps]))
 
-    def fence(self, warp: int, scope: Scope = "gpu") -> None:
-        self.checker.fence(np.array([warp]), scope)
+    def fence(self, warps: int | list[int], scope: Scope = "gpu", sc: bool = False) -> None:
+        self.checker.fence(np.atleast_1d(np.array(warps)), scope, sc)
 
     def warp_sync(self, warp: int) -> None:
         self.checker.warp_sync(np.array([warp]))
@@ -218,6 +218,33 @@ def test_lane_overwrites_what_another_read(together: bool) -> None:
             program.write(0, at=4)
 
 
+def test_warps_of_one_instruction_write_one_place() -> None:
+    program = Program(blocks=2)
+    program.write([0, 4])  # each block its own
+    with pytest.raises(RaceFound) as found:
+        program.write([0, 1], at=256)
+    race = found.value.race
+    assert (race.first.warp, race.second.warp, race.first.where, race.second.where) == (0, 1, 2, 2)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_writes_of_the_same_value_are_no_race(same: bool) -> None:
+    """All warps store a value that all of them computed: whoever comes last, memory holds the same."""
+    program = Program()
+    warps = np.array([0, 1])
+    offsets = np.broadcast_to(4 * LANES, (2, 32))
+    if same:
+        program.checker.write(warps, "shared", offsets, 4, None, 1, repeats=lambda: np.array([[False], [True]]) | (offsets < 0))
+        program.checker.write(warps[::-1], "shared", offsets, 4, None, 2, repeats=lambda: offsets >= 0)
+    else:
+        with pytest.raises(RaceFound):
+            program.checker.write(warps, "shared", offsets, 4, None, 1, repeats=lambda: offsets < 0)
+        program = Program()
+        program.write(3)
+        with pytest.raises(RaceFound):
+            program.checker.write(warps, "shared", offsets, 4, None, 1, repeats=lambda: offsets < 0)
+
+
 # Global memory
 
 
@@ -240,6 +267,55 @@ def test_launch_boundary_orders_everything() -> None:
     program.read([3, 5], space="global")
     program.write(5, at=512, space="global")
     program.write(2, at=1024, space="global")
+
+
+def test_copies_have_ended_with_their_launch() -> None:
+    program = Program()
+    program.copy(0, out_of=0)
+    program.copy(0, into=1024, out_of=512, store=True, bulk=True)
+    program.checker.launch_boundary(1, 1)
+    program.write(0, at=0, space="global")
+    program.read(0, at=1024, space="global")
+
+
+def test_atomics_of_overlapping_launches() -> None:
+    program = Program(blocks=2)
+    program.atomic(7)
+    program.checker.launch_boundary(5, 2, overlaps=True)
+    program.atomic(9)
+    with pytest.raises(RaceFound):
+        program.write(8, space="global")
+    program.checker.griddepcontrol_wait(np.array([8]))
+    with pytest.raises(RaceFound) as found:
+        program.write(8, space="global")
+    assert (found.value.race.first.block, found.value.race.first.warp) == (4, 1)
+
+
+def test_warps_of_overlapping_launches_are_different_ones() -> None:
+    program = Program()
+    program.read(0, space="global")
+    program.atomic(0, at=1024, scope="cta")
+    program.checker.launch_boundary(1, 4, overlaps=True)
+    program.read(0, space="global")
+    with pytest.raises(RaceFound) as found:
+        program.write(0, space="global")
+    assert found.value.race.first.where == 1
+    with pytest.raises(RaceFound) as found:
+        program.atomic(0, at=1024, scope="cta")
+    assert found.value.race.kind == "scope"
+
+
+def test_who_has_waited_for_the_earlier_launch_passes_it_on() -> None:
+    program = Program()
+    program.write(0, space="global")
+    program.checker.launch_boundary(2, 4, overlaps=True)
+    program.checker.griddepcontrol_wait(np.array([0]))
+    program.arrive(0, scope="gpu")
+    program.checker.complete_phase("full")
+    program.wait(4, scope="gpu")
+    program.read(4, space="global")
+    with pytest.raises(RaceFound):
+        program.read(5, space="global")
 
 
 @pytest.mark.parametrize("access", ["read", "write"])
@@ -267,6 +343,15 @@ def test_write_after_reads_of_several_blocks() -> None:
     program.read(8, space="global")
     with pytest.raises(RaceFound):
         program.write(8, space="global")
+
+
+def test_write_by_the_last_of_several_readers() -> None:
+    program = Program(blocks=2)
+    program.read([0, 4], space="global")
+    for warp in (0, 4):
+        with pytest.raises(RaceFound) as found:
+            program.write(warp, space="global")
+        assert found.value.race.first.block == 1 - warp // 4
 
 
 def last_block_combines(producer_fence: Scope | None, consumer_fence: Scope | None, scope: Scope = "gpu") -> None:
@@ -305,6 +390,25 @@ def test_last_block_combines_without_its_fences(fences: tuple[Scope | None, Scop
     assert found.value.race.second.does == "reads"
 
 
+@pytest.mark.parametrize("sc", [True, False])
+def test_fence_by_every_writer_before_the_barrier(sc: bool) -> None:
+    """`write; __threadfence(); __syncthreads(); if (first) atomicAdd()`: right with fence.sc, which __threadfence is."""
+    program = Program(blocks=2, warps=2)
+    program.write(0, space="global")
+    program.write(1, at=128, space="global")
+    program.fence([0, 1], sc=sc)
+    program.barrier(0, 1)
+    program.atomic(0, at=2048)
+    program.atomic(2, at=2048)
+    program.barrier(2, 3)
+    program.fence([2, 3], sc=sc)
+    if sc:
+        program.read([2, 3], at=128, space="global")
+    else:
+        with pytest.raises(RaceFound):
+            program.read([2, 3], at=128, space="global")
+
+
 def test_count_of_too_narrow_scope() -> None:
     with pytest.raises(RaceFound) as found:
         last_block_combines("gpu", "gpu", "cta")
@@ -326,6 +430,34 @@ def test_atomics_do_not_race_with_each_other() -> None:
     program.atomic([0, 1, 4], lanes=32)
     program.atomic(5, lanes=32)
     program.read(3, space="global", lanes=1, scope="gpu")
+
+
+def test_atomics_of_one_instruction_happen_in_the_order_of_its_rows() -> None:
+    """Three blocks in step: the last row's count says that the others have written."""
+    for combines in (8, 4):
+        program = Program(blocks=3)
+        for block in range(3):
+            program.write(4 * block, at=128 * block, space="global")
+        program.atomic([0, 4, 8], at=2048, order="acq_rel")
+        program.read(combines, space="global")
+        if combines == 8:
+            program.read(8, at=128, space="global")
+        else:
+            with pytest.raises(RaceFound):
+                program.read(4, at=256, space="global")
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_reduction_acquires_nothing(returns: bool) -> None:
+    program = Program(blocks=2)
+    program.write(0, space="global")
+    program.atomic(0, at=2048, order="release")
+    program.atomic(4, at=2048, order="acquire", returns=returns)
+    if returns:
+        program.read(4, space="global")
+    else:
+        with pytest.raises(RaceFound):
+            program.read(4, space="global")
 
 
 @pytest.mark.parametrize("plain", ["read", "write"])
@@ -477,6 +609,14 @@ def test_copies_of_several_warps_land_one_by_one() -> None:
     program.read(1, at=128)
 
 
+def test_copies_of_one_instruction_onto_one_place() -> None:
+    program = Program()
+    into = Region("shared", 4 * LANES + np.array([[0], [0]]), 4)
+    with pytest.raises(RaceFound) as found:
+        program.checker.async_issue(np.array([0, 1]), into, Region("global", 4 * LANES + np.array([[0], [0]]), 4), 1)
+    assert (found.value.race.first.warp, found.value.race.second.warp) == (0, 1)
+
+
 def test_copy_onto_what_is_still_read() -> None:
     program = Program()
     program.read([1, 2])
@@ -552,3 +692,47 @@ def test_source_of_a_bulk_store_is_free_when_it_has_been_read() -> None:
         program.read(0, space="global")
     program.checker.async_complete(token)
     program.read(0, space="global")
+
+
+def test_bulk_stores_of_one_instruction_free_their_sources_one_by_one() -> None:
+    program = Program()
+    sources = Region("shared", 4 * LANES + np.array([[0], [128]]), 4, np.broadcast_to(LANES < 16, (2, 32)))
+    targets = Region("global", 4 * LANES + np.array([[0], [128]]), 4, sources.active)
+    tokens = program.checker.async_issue(np.array([0, 1]), targets, sources, 1, bulk=True)
+    program.write(2, at=1024, lanes=8)  # lanes that do nothing meet nothing
+    program.checker.async_read_complete(tokens[:1])
+    program.write(0)
+    with pytest.raises(RaceFound) as found:
+        program.write(1, at=128)
+    assert (found.value.race.kind, found.value.race.first.warp) == ("completion", 1)
+
+
+def test_proxy_fence_covers_what_another_block_wrote() -> None:
+    for fenced in (True, False):
+        program = Program(blocks=2)
+        program.write(4, space="global")
+        program.arrive(4, scope="gpu")
+        program.checker.complete_phase("full")
+        program.wait(0, scope="gpu")
+        if fenced:
+            program.checker.proxy_fence(np.array([0]))
+            program.copy(0, bulk=True)
+        else:
+            with pytest.raises(RaceFound) as found:
+                program.copy(0, bulk=True)
+            assert found.value.race.kind == "proxy fence"
+
+
+def test_copy_in_flight_is_no_repetition() -> None:
+    program = Program()
+    program.copy(0)
+    with pytest.raises(RaceFound):
+        program.checker.write(np.array([0]), "shared", 4 * LANES, 4, None, 2, repeats=lambda: LANES >= 0)
+
+
+def test_copy_onto_or_out_of_what_is_counted() -> None:
+    for space in ("shared", "global"):
+        program = Program()
+        program.atomic(1, space=space)
+        with pytest.raises(RaceFound):
+            program.copy(0)

@@ -79,6 +79,8 @@ def load(binder: Binder, pc: int) -> Step:
     access = access_of(binder)
     base, offset = binder.address(binder.operands[1])
     destinations = binder.destinations(binder.operands[0])
+    if len(destinations) != access.count:
+        raise binder.unknown(f"{len(destinations)} results of {binder.instruction.name}")
     state = binder.state
     element = np.dtype(f"{'i' if access.kind.startswith('s') else 'u'}{TYPE_BYTES[access.kind]}")
 

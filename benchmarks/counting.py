@@ -1,0 +1,120 @@
+"""What the kernels of a call do, counted by the emulator of PTX. Runs in a worker process, on any machine.
+
+The operands are made of whole numbers and powers of two alone, so that every host has the same, bit for bit: kernels branch on
+what they read, and equal sources and compilers have to give equal counters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.cells import CellSpec
+from benchmarks.work import nvfp4_bytes
+from impls.arch import Arch, find
+from impls.contract import Inputs, Launch, Problem, Unsupported
+from impls.registry import implementation
+
+if TYPE_CHECKING:
+    import torch
+
+    from impls.cuda.emulator.counting.counters import Counters
+    from impls.nvfp4 import NVFP4Tensor
+
+FUNCTION = "benchmarks.counting:answer"
+SECONDS = 600.0
+"""That one call may take, compiling included."""
+SHAPES = {"decode": (4, 1, 2048), "extend": (4, 16, 1024), "prefill": (1, 256, 256)}
+"""{kind of work: (query heads of one key-value head, q_len, kv_len)}: a few seconds each."""
+GLOBAL_SCALE = 2.0**-3
+"""With block scales of 2 and 4, and all codes alike, elements are about 1 in size."""
+
+
+def request_of(spec: CellSpec) -> dict[str, Any]:
+    """The question that `answer` takes, of a cell of counters."""
+    return {"impl": spec.source, "kind": spec.workload.name.partition("-")[2], **spec.parameters}
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """{"counters", "rules", "work"} of the call {"impl", "kind", "arch", "head_dim"}, as fields of a cell's record.
+
+    Raises Unsupported with the sentence of `why_not`, or with what the emulator does not know.
+    """
+    problem = problem_of(request["kind"], request["head_dim"])
+    launches = emulated_call(request["impl"], problem, find(request["arch"]))
+    return {**count(launches, find(request["arch"])), "work": {"nvfp4_bytes": nvfp4_bytes(problem)}}
+
+
+def problem_of(kind: str, head_dim: int) -> Problem:
+    heads, q_len, kv_len = SHAPES[kind]
+    return Problem(batch=1, q_heads=heads, kv_heads=1, q_len=q_len, kv_len=kv_len, head_dim=head_dim, v_head_dim=head_dim)
+
+
+def emulated_call(source: str, problem: Problem, arch: Arch) -> tuple[Launch, ...]:
+    """What a call launches on `arch`, bound to operands in the CPU's memory. Raises Unsupported."""
+    chosen = implementation(source)
+    if not chosen.lists_launches:
+        raise Unsupported(f"{chosen.name} does not list its kernels: its runners state none, or `lists_launches` is not set.")
+    reason = chosen.why_not(problem, arch)
+    if reason is not None:
+        raise Unsupported(reason)
+    plan = chosen.plan(problem, arch)
+    inputs = exact_inputs(problem)
+    return plan.bind(inputs.q, plan.pack(inputs.k4, inputs.v4)).launches
+
+
+def count(launches: tuple[Launch, ...], arch: Arch) -> dict[str, Any]:
+    """{"counters", "rules"} of `launches`, one schedule, checked. Raises EmulationError; Unsupported for what is not known."""
+    from impls.cuda.emulated import run_emulated
+    from impls.cuda.emulator.counting.traffic import RULES
+    from impls.cuda.emulator.errors import Unknown
+
+    try:
+        report = run_emulated(launches, arch, schedules=("forward",))
+    except Unknown as error:
+        raise Unsupported(f"the emulator does not execute it yet: {error}") from error
+    rules = {name: rule.status for name, rule in sorted((RULES | dict(report.rules)).items())}
+    records = [record_of(launch, counters) for launch, counters in zip(launches, report.counters, strict=True)]
+    return {"counters": records, "rules": rules}
+
+
+def record_of(launch: Launch, counters: Counters) -> dict[str, Any]:
+    """The fields of `benchmarks.records.CounterRecord`, as JSON data."""
+    from impls.cuda.emulator.counting.bounds import work
+
+    totals = counters.totals()
+    same = ("global_bytes", "global_requests", "sectors", "shared_bytes", "wavefronts", "ideal_wavefronts")
+    return {
+        "entry": launch.entry,
+        "ptx": hashlib.sha256(launch.ptx.encode()).hexdigest(),
+        "blocks": counters.blocks,
+        "executed": totals["executions"],
+        "dram_bytes": counters.dram_bytes,
+        **{name: totals[name] for name in (*same, "barrier_waits", "divergent_branches")},
+        "classes": {name: counts["executions"] for name, counts in counters.by_class().items()},
+        "mma": {name: counts["executions"] for name, counts in counters.mma_by_kind().items()},
+        "work": work(counters),
+    }
+
+
+def exact_inputs(problem: Problem) -> Inputs:
+    """q, k4 and v4 of about standard normal size, the same bits on every host."""
+    import torch
+
+    p = problem
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randint(-110, 111, (p.batch, p.q_heads, p.q_len, p.head_dim), generator=generator)
+    exact = (q / 64).to(getattr(torch, p.dtype))
+    return Inputs(exact, _cache(p, p.head_dim, generator), _cache(p, p.v_head_dim, generator))
+
+
+def _cache(problem: Problem, dim: int, generator: torch.Generator) -> NVFP4Tensor:
+    """[B, Hkv, Sk, dim], blocks along the last axis."""
+    import torch
+
+    from impls.nvfp4 import NVFP4Tensor
+
+    lines = (problem.batch, problem.kv_heads, problem.kv_len)
+    codes = torch.randint(0, 256, (*lines, dim // 2), generator=generator, dtype=torch.uint8)
+    scales = torch.exp2(torch.randint(1, 3, (*lines, dim // 16), generator=generator).float())
+    return NVFP4Tensor(codes, scales.to(torch.float8_e4m3fn), torch.tensor(GLOBAL_SCALE))
