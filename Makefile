@@ -4,7 +4,7 @@
 #   PYTHON=/path/python     use this Python's torch, triton and numpy; install nothing and leave .venv alone
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench gate test test-slow lint clean
+.PHONY: help setup bench gate gate-emulated test test-slow lint clean
 
 PYTHON3 ?= python3
 # Only from the command line: a PYTHON that happens to be in the environment was not meant for us.
@@ -18,7 +18,7 @@ endif
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 
 help: ## this list
-	@awk -F ': .*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ': .*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## the environment in .venv, at the tested versions
 ifeq ($(origin PYTHON),command line)
@@ -33,6 +33,11 @@ bench: setup ## what works on this machine, measured quickly and drawn as a page
 
 gate: setup ## numeric gate on the CPU: every implementation against the float64 reference
 	$(RUN) nvfp4bench.py gate --on cpu
+
+gate-emulated: setup ## the same of kernels for GPUs, whose PTX the CPU executes
+	$(RUN) nvfp4bench.py gate --on emulated:sm_120a --impl a4q,triton,triton-native,smem-unpack
+	$(RUN) nvfp4bench.py gate --on emulated:sm_80 --impl a4q,triton
+	$(RUN) nvfp4bench.py gate --on emulated:sm_90a --impl a4q
 
 test: setup ## the tests that take seconds
 	$(RUN) -m pytest -m "not slow and not alone" $(PARALLEL)

@@ -10,6 +10,7 @@ import numpy as np
 from impls.arch import Arch
 from impls.contract import Launch, Scalar
 from impls.cuda.emulator.emulate import Kernel, Report, emulate
+from impls.cuda.emulator.errors import Unknown
 
 WORDS = {"i32": np.int32, "i64": np.int64, "f32": np.float32}
 
@@ -17,11 +18,11 @@ WORDS = {"i32": np.int32, "i64": np.int64, "f32": np.float32}
 def run_emulated(launches: Sequence[Launch], arch: Arch, **options: Any) -> Report:
     """Execute `launches`, whose tensors are in the CPU's memory. `options` are those of `emulate`.
 
-    Raises EmulationError where a check fails, ValueError on a launch that the emulator cannot do.
+    Raises EmulationError where a check fails, and `Unknown`, which is one, on what the emulator cannot do.
     """
     for launch in launches:
         if launch.cluster != (1, 1, 1):
-            raise ValueError(f"{launch.entry} asks for a cluster of {launch.cluster}; the emulator launches single blocks.")
+            raise Unknown(f"{launch.entry} asks for a cluster of {launch.cluster}; the emulator launches single blocks.")
     return emulate([_kernel(launch) for launch in launches], shared_limit=arch.shared_per_block, **options)
 
 

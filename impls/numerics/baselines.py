@@ -1,7 +1,7 @@
 """Errors that are known and accepted, so that a change for the worse shows long before it breaks a bound.
 
-A baseline file holds, for one way of running (`cpu`, `gpu-sm_90a`), relative L2, largest row error and lse error of each
-implementation and case to 3 digits, and the toolchain they were made with, which is told and not compared:
+A baseline file holds, for one way of running (`cpu`, `gpu-sm_90a`, `emulated-sm_120a`), relative L2, largest row error and
+lse error of each implementation and case to 3 digits, and the toolchain they were made with, which is told and not compared:
 
     {"schema": 1, "toolchain": {"torch": "2.13.0", ...}, "entries": {implementation: {case: {metric: value}}}}
 """
@@ -72,8 +72,8 @@ class Baselines:
 
 
 def default_path(on: str, arch: str) -> Path:
-    """Where the baselines of a way of running lie: cpu.json, gpu-sm_90a.json."""
-    return FOLDER / (f"{on}.json" if on == "cpu" else f"{on}-{arch}.json")
+    """Where the baselines of a way of running lie: cpu.json, gpu-sm_90a.json, emulated-sm_120a.json."""
+    return FOLDER / ("cpu.json" if on == "cpu" else f"{on.partition(':')[0]}-{arch}.json")
 
 
 def read(path: Path) -> Baselines:
@@ -116,16 +116,17 @@ def three_digits(value: float) -> float:
 
 
 def toolchain(on: str) -> dict[str, str]:
-    """Versions of what computes; on a GPU also of NVRTC, which compiles the CUDA kernels, and of the driver."""
+    """Versions of what computes; for a GPU, emulated or not, of NVRTC too, which compiles CUDA; on one also of the driver."""
     found = {}
     for package in ("torch", "triton", "numpy"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
-    if on == "gpu":
+    if on != "cpu":
         with contextlib.suppress(nvrtc.NoCompiler):
             found["nvrtc"] = nvrtc.find().release
+    if on == "gpu":
         driver = driver_version()
         if driver is not None:
             found["driver"] = driver

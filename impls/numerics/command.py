@@ -13,9 +13,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from impls.ahead import plan_ahead
+from impls.arch import ARCHES, find
 from impls.errors import CommandError
 from impls.numerics import report
 from impls.numerics.baselines import Baselines, default_path, read, toolchain
@@ -30,7 +30,7 @@ TIMEOUT = 300.0
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--impl", metavar="A,B", help="implementations, by name or as path/to/file.py:Class; all if left out")
-    parser.add_argument("--on", metavar="gpu|cpu", help="where to run; gpu if there is one that can be used")
+    parser.add_argument("--on", metavar="gpu|cpu|emulated:ARCH", help="where to run; gpu if there is one that can be used")
     parser.add_argument("--case", metavar="GLOB", default="*", help="cases to run, e.g. 'paged-*'")
     parser.add_argument("--baseline", metavar="FILE", type=Path, help="baselines to hold the errors against")
     parser.add_argument("--update", action="store_true", help="take the errors over as baselines, unless they break a bound")
@@ -84,20 +84,24 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0 if holds else 1
 
 
-def _place(on: str | None) -> tuple[Literal["cpu", "gpu"], str]:
+def _place(on: str | None) -> tuple[str, str]:
     """(how to run, architecture). Raises CommandError where it has to be said, or cannot be done."""
     if on == "cpu":
         return "cpu", "cpu"
-    if on is not None and on.startswith("emulated"):
-        raise CommandError(f"--on {on} is not part of this version; use --on cpu, which interprets Triton.")
+    if on is not None and on.partition(":")[0] == "emulated":
+        named = on.partition(":")[2]
+        if named not in {*ARCHES, *(name.removesuffix("a") for name in ARCHES)}:
+            raise CommandError(f"--on emulated:ARCH wants one of {', '.join(ARCHES)}, not {named!r}.")
+        arch = find(named).name
+        return f"emulated:{arch}", arch
     if on not in (None, "gpu"):
-        raise CommandError(f"--on is gpu or cpu, not {on!r}.")
+        raise CommandError(f"--on is gpu, cpu or emulated:ARCH, not {on!r}.")
     from impls.host import gpu_here
 
-    arch, reason = gpu_here()
-    if arch is None:
+    here, reason = gpu_here()
+    if here is None:
         raise CommandError(f"no GPU can be used: {reason} Say --on cpu to run on the CPU.")
-    return "gpu", arch.name
+    return "gpu", here.name
 
 
 def _chosen(given: str | None) -> list[Chosen]:

@@ -68,12 +68,14 @@ def run(
     chosen: Sequence[Chosen],
     cases: Sequence[str],
     *,
-    on: Literal["cpu", "gpu"],
+    on: str,
     baselines: Baselines,
     timeout: float,
     report: Callable[[Verdict, int, int], None],
 ) -> list[Verdict]:
     """All implementations on all cases, in that order. `report` is told each verdict, its number, and of how many.
+
+    `on` is "cpu", "gpu" or "emulated:ARCH".
 
     Nothing an implementation does reaches the caller: a crash, a hang or an exception is a verdict.
     """
@@ -112,7 +114,7 @@ def run(
             if worker is not None:
                 worker.close()
 
-    for _ in range(JOBS if on == "cpu" else 1):
+    for _ in range(1 if on == "gpu" else JOBS):
         threading.Thread(target=serve, daemon=True).start()  # daemon: Ctrl-C ends the command, and with it the workers
     verdicts: dict[tuple[str, str], Verdict] = {}
     for number in range(1, len(order) + 1):
@@ -170,10 +172,10 @@ def _given_up(one: Chosen, case: str) -> Verdict:
 
 
 def _environment(on: str) -> dict[str, str]:
-    """A CPU worker interprets Triton and, unless the caller says otherwise, computes on one core of its own."""
-    if on != "cpu":
-        return {"TRITON_INTERPRET": "0"}
-    return {"TRITON_INTERPRET": "1", **{name: os.environ.get(name, "1") for name in THREADS}}
+    """A worker interprets Triton where it runs on the CPU itself, and compiles it for a GPU, be it emulated. Without a GPU it
+    computes on one core of its own, unless the caller says otherwise."""
+    interpret = {"TRITON_INTERPRET": str(int(on == "cpu"))}
+    return interpret if on == "gpu" else interpret | {name: os.environ.get(name, "1") for name in THREADS}
 
 
 def _work(case: str) -> int:

@@ -20,6 +20,7 @@ from impls.host import gpu_here
 from impls.numerics.bounds import Bound, declared_bound
 from impls.numerics.cases import CASES, Case
 from impls.numerics.data import build, to_device
+from impls.numerics.emulation import Emulation, emulated, schedules, why_not_emulated
 from impls.numerics.metrics import Errors, errors, errors_by_query, errors_by_segment, largest_errors, ratio
 from impls.nvfp4 import decode
 from impls.reference import Reference, float_attention, reference_attention
@@ -28,37 +29,43 @@ from impls.registry import implementation
 POISON = 0x7FA5  # as bfloat16, as float16, and doubled as float32 a NaN that arithmetic does not make
 GUARD = 256  # elements of poison before and after an output
 
+How = Literal["cpu", "gpu", "emulated"]
+
 
 def examine(request: Mapping[str, Any]) -> dict[str, Any]:
-    """All that is known about one case: {numerics, over_bound, bounds, positions, plan}.
+    """All that is known about one case: {numerics, over_bound, bounds, positions, plan, schedules, rules}.
 
-    `request` has `impl` (a name, or path/to/file.py:Class), `case` (a name in `CASES`) and `on` ("cpu" or "gpu").
+    `request` has `impl` (a name, or path/to/file.py:Class), `case` (a name in `CASES`) and `on` ("cpu", "gpu",
+    "emulated:ARCH").
 
         numerics     the fields of `benchmarks.records.Numerics`
         over_bound   {out, lse}: largest error over its bound, apart
         bounds       {relative_l2, largest_row_error, lse_error} where each component is at its bound
         positions    [{first, last, relative_l2}] by query row, or by range of keys where the case has segments
         plan         what the planner decided
+        schedules    orders in which an emulator ran the warps, with the same result in each; empty where none did
+        rules        {name: status} of the emulator's rules that the kernels rest on; empty where it did not run them
 
     Raises Unsupported where the implementation refuses the case, ValueError on a request that means nothing.
     """
     if request["case"] not in CASES:
         raise ValueError(f"unknown case {request['case']!r}; there are {', '.join(CASES)}.")
     case = CASES[request["case"]]
-    arch = _arch(request["on"])
+    how, arch = _place(request["on"])
     chosen = implementation(request["impl"])
-    if case.gpu_only and not arch.is_gpu:
+    if case.gpu_only and how != "gpu":
         raise Unsupported(f"{case.name} is a case for GPUs: on a CPU it would take minutes.")
-    reason = chosen.why_not(case.problem, arch)
+    reason = why_not_emulated(chosen, case) if how == "emulated" else None
+    reason = reason or chosen.why_not(case.problem, arch)
     if reason is not None:
         raise Unsupported(reason)
 
     data = build(case)
-    real = to_device(data.inputs, torch.device("cuda" if arch.is_gpu else "cpu"))
+    real = to_device(data.inputs, torch.device("cuda" if how == "gpu" else "cpu"))
     rows = _compared_rows(case)
     reference = reference_attention(case.problem, real, rows=rows, rounds=chosen.rounds(case.problem)).to("cpu")
     bound = declared_bound(chosen, case.problem, reference, v_max=_largest_value(real))
-    run = _run(chosen, case, arch, real)
+    run = _run(chosen, case, how, arch, real)
     output = Output(run.output.out[:, :, rows], run.output.lse[:, :, rows])
     found = errors(output.out, output.lse, reference, bound)
     quantisation = None
@@ -83,6 +90,8 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
         "bounds": largest_errors(reference, bound),
         "positions": _positions(case, output.out, reference),
         "plan": dict(run.plan),
+        "schedules": list(run.emulation.schedules),
+        "rules": dict(run.emulation.rules),
     }
 
 
@@ -112,6 +121,7 @@ class _Run:
     fault: str | None
     """A sentence if it broke the contract, whatever the numbers are."""
     plan: Mapping[str, int | str]
+    emulation: Emulation
 
 
 class _Guarded:
@@ -144,8 +154,11 @@ class _Guarded:
         return memory.view(torch.int16)
 
 
-def _run(chosen: Implementation, case: Case, arch: Arch, real: Inputs) -> _Run:
-    """Plan, pack, bind and call once, on a GPU as the replay of a graph that was captured while other contents were bound."""
+def _run(chosen: Implementation, case: Case, how: How, arch: Arch, real: Inputs) -> _Run:
+    """Plan, pack, bind and call once, on a GPU as the replay of a graph that was captured while other contents were bound.
+
+    The emulator executes the launches that were listed while other contents were bound.
+    """
     p = case.problem
     device = real.q.device
     bound = to_device(real, device)
@@ -169,19 +182,26 @@ def _run(chosen: Implementation, case: Case, arch: Arch, real: Inputs) -> _Run:
         kv_lens=bound.kv_lens,
         block_table=bound.block_table,
     )
-    call = _captured(runner) if arch.is_gpu else runner
+    launches = runner.launches
+    call = _captured(runner) if how == "gpu" else runner
     out.poison()
     lse.poison()
     for there, given in changing:
         there.copy_(given)
-    call()
-    if arch.is_gpu:
+    emulation = Emulation()
+    if how == "emulated":
+        emulation = emulated(launches, arch, schedules(case))
+    else:
+        call()
+    if how == "gpu":
         torch.cuda.synchronize()
 
     intact = _digests(real)
     written = [name for name, digest in _digests(bound).items() if digest != intact[name]]
-    fault = None
-    if runner.output.out.data_ptr() != out.tensor.data_ptr() or runner.output.lse.data_ptr() != lse.tensor.data_ptr():
+    fault = emulation.fault
+    if fault is not None:
+        pass  # the kernels did not come to an end, and out and lse are as they were
+    elif runner.output.out.data_ptr() != out.tensor.data_ptr() or runner.output.lse.data_ptr() != lse.tensor.data_ptr():
         fault = "the runner's output is not the out and lse that bind was given."
     elif written:
         fault = f"it wrote to its inputs: {', '.join(written)}."
@@ -189,7 +209,7 @@ def _run(chosen: Implementation, case: Case, arch: Arch, real: Inputs) -> _Run:
         fault = f"it wrote outside of {'out' if out.written_outside else 'lse'}."
     elif out.unwritten or lse.unwritten:
         fault = f"it left elements unwritten: {out.unwritten} of out, {lse.unwritten} of lse."
-    return _Run(Output(out.tensor.cpu(), lse.tensor.cpu()), fault, plan.describe())
+    return _Run(Output(out.tensor.cpu(), lse.tensor.cpu()), fault, plan.describe(), emulation)
 
 
 def _captured(runner: Runner) -> Callable[[], None]:
@@ -268,12 +288,16 @@ def _largest_value(inputs: Inputs) -> float:
     return float(values.max()) * float(inputs.v4.global_scale) if values.numel() else 0.0
 
 
-def _arch(on: Literal["cpu", "gpu"]) -> Arch:
+def _place(on: str) -> tuple[How, Arch]:
+    """(how to run, for which architecture)."""
+    how, _, named = on.partition(":")
     if on == "cpu":
-        return CPU
+        return "cpu", CPU
+    if how == "emulated":
+        return "emulated", find(named)
     if on != "gpu":
-        raise ValueError(f"a case runs on cpu or gpu, not on {on!r}.")
+        raise ValueError(f"a case runs on cpu, gpu or emulated:ARCH, not on {on!r}.")
     arch, reason = gpu_here()
     if arch is None:
         raise ValueError(f"there is no GPU to run on: {reason}")
-    return arch
+    return "gpu", arch

@@ -9,10 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
+from impls.cuda.emulator.machine.schedules import SCHEDULES
 from impls.numerics.baselines import toolchain
 from impls.numerics.gate import Verdict, refused_as_a_whole
 
 SCHEMA = 1
+MEASURED = ("numerics", "over_bound", "bounds", "positions", "plan", "schedules", "rules")
 HEADINGS = ("implementation", "case", "status", "error/bound", "relative L2", "/baseline", "")
 
 
@@ -30,14 +32,14 @@ def table(verdicts: Sequence[Verdict]) -> str:
 
 
 def summary(verdicts: Sequence[Verdict], *, holds: bool, named: Collection[str]) -> str:
-    """One paragraph: how many, and the word."""
+    """One paragraph: how many, and the word; of an emulator also what its numbers rest on."""
     counts = Counter(verdict.status for verdict in verdicts)
     unbaselined = sum(verdict.measured is not None and verdict.baseline is None for verdict in verdicts)
     parts = [f"{count} {status}" for status, count in counts.items()]
     if unbaselined:
         parts.append(f"{unbaselined} had no baseline")
     asked = f" {', '.join(sorted(named))} was asked for and cannot run here." if named else ""
-    return f"{'holds' if holds else 'does not hold'}: {', '.join(parts)}.{asked}"
+    return f"{'holds' if holds else 'does not hold'}: {', '.join(parts)}.{asked}{_trust(verdicts)}"
 
 
 def as_json(verdicts: Sequence[Verdict], *, on: str, arch: str, baseline: str, holds: bool, named: Collection[str]) -> str:
@@ -45,8 +47,9 @@ def as_json(verdicts: Sequence[Verdict], *, on: str, arch: str, baseline: str, h
 
     schema, on, arch, baseline (file name), toolchain, holds
     refused    {implementation: sentence} of those asked for by name that cannot run at all
-    cells      [{implementation, case, status, sentence, seconds, numerics, over_bound, bounds, positions, plan,
-                 baseline, baseline_ratio}]; what was not measured is null
+    rules      {name: status} of the emulator's rules that any cell rests on; empty where nothing was emulated
+    cells      [{implementation, case, status, sentence, seconds, numerics, over_bound, bounds, positions, plan, schedules,
+                 rules, baseline, baseline_ratio}]; what was not measured is null
     """
     refused = refused_as_a_whole(verdicts)
     data = {
@@ -57,6 +60,7 @@ def as_json(verdicts: Sequence[Verdict], *, on: str, arch: str, baseline: str, h
         "toolchain": toolchain(on),
         "holds": holds,
         "refused": {name: refused[name] for name in sorted(named)},
+        "rules": rules(verdicts),
         "cells": [_cell(verdict) for verdict in verdicts],
     }
     return json.dumps(_plain(data), indent=1, allow_nan=False) + "\n"
@@ -87,6 +91,25 @@ def as_junit(verdicts: Sequence[Verdict], *, named: Collection[str]) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
+def rules(verdicts: Sequence[Verdict]) -> dict[str, str]:
+    """{name: status} of the emulator's rules that any of them rests on, sorted."""
+    found: dict[str, str] = {}
+    for verdict in verdicts:
+        if verdict.measured is not None:
+            found |= verdict.measured["rules"]
+    return dict(sorted(found.items()))
+
+
+def _trust(verdicts: Sequence[Verdict]) -> str:
+    """How far the numbers of an emulator go, as a line of its own; nothing where nothing was emulated."""
+    found = rules(verdicts)
+    if not found:
+        return ""
+    documented = [name for name, status in found.items() if status == "documented only"]
+    rest = f" that are only documented: {'; '.join(documented)}" if documented else " that are only documented"
+    return f"\nPTX executed, SASS not; rests on {len(documented)} of {len(found)} rules{rest}."
+
+
 def _row(verdict: Verdict) -> tuple[str, ...]:
     numbers = ("", "", "")
     if verdict.measured is not None:
@@ -96,11 +119,17 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
             f"{numerics['relative_l2']:.2e}",
             "none" if ratio is None else f"{ratio:.2f}",
         )
-    return (verdict.implementation, verdict.case, verdict.status, *numbers, verdict.sentence or "")
+    return (verdict.implementation, verdict.case, verdict.status, *numbers, verdict.sentence or _orders(verdict))
+
+
+def _orders(verdict: Verdict) -> str:
+    """Says so where an emulator did not run a case in all the orders that it has."""
+    orders = verdict.measured["schedules"] if verdict.measured is not None else ()
+    return f"in the schedule {', '.join(orders)} alone" if 0 < len(orders) < len(SCHEDULES) else ""
 
 
 def _cell(verdict: Verdict) -> dict[str, Any]:
-    measured = verdict.measured or dict.fromkeys(("numerics", "over_bound", "bounds", "positions", "plan"))
+    measured = verdict.measured or dict.fromkeys(MEASURED)
     return {
         "implementation": verdict.implementation,
         "case": verdict.case,

@@ -133,6 +133,7 @@ def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
 def test_a_gpu_has_a_file_of_its_own() -> None:
     assert default_path("cpu", "cpu").name == "cpu.json"
     assert default_path("gpu", "sm_90a").name == "gpu-sm_90a.json"
+    assert default_path("emulated:sm_120a", "sm_120a").name == "emulated-sm_120a.json"
 
 
 def test_a_toolchain_names_what_compiles_and_launches_cuda_kernels_on_a_gpu(
@@ -140,9 +141,10 @@ def test_a_toolchain_names_what_compiles_and_launches_cuda_kernels_on_a_gpu(
 ) -> None:
     monkeypatch.setattr(nvrtc, "find", lambda: SimpleNamespace(release="13.0.88"))
     monkeypatch.setattr("impls.numerics.baselines.driver_version", lambda: "580.95.05")
-    on_cpu, on_gpu = toolchain("cpu"), toolchain("gpu")
+    on_cpu, on_gpu, emulated = toolchain("cpu"), toolchain("gpu"), toolchain("emulated:sm_120a")
     assert on_cpu["torch"] and on_cpu.keys().isdisjoint({"nvrtc", "driver"})
     assert on_gpu == on_cpu | {"nvrtc": "13.0.88", "driver": "580.95.05"}
+    assert emulated == on_cpu | {"nvrtc": "13.0.88"}
 
 
 def test_a_toolchain_is_named_without_what_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:

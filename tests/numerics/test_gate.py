@@ -47,6 +47,8 @@ def measured(*, verdict: str = "pass", **numerics: float) -> dict[str, Any]:
         "bounds": dict.fromkeys(METRICS, 1.0),
         "positions": [],
         "plan": {},
+        "schedules": [],
+        "rules": {},
     }
 
 
@@ -132,8 +134,11 @@ def test_table_shows_an_implementation_that_cannot_run_at_all_once() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--on", "tpu"), "--on is gpu or cpu, not 'tpu'"),
-        (("--on", "emulated:sm_120a"), "is not part of this version"),
+        (("--on", "tpu"), "--on is gpu, cpu or emulated:ARCH, not 'tpu'"),
+        (("--on", "emulated"), "--on emulated:ARCH wants one of sm_80, "),
+        (("--on", "emulated:"), "--on emulated:ARCH wants one of sm_80, "),
+        (("--on", "emulated:cpu"), "sm_121a, not 'cpu'."),
+        (("--on", "emulated:sm_70"), "sm_121a, not 'sm_70'."),
         (("--on", "cpu", "--impl", "nobody"), "unknown implementation 'nobody'"),
         (("--on", "cpu", "--impl", ","), "--impl names no implementation"),
         (("--on", "cpu", "--impl", "nowhere.py:Nobody"), "there is no file nowhere.py"),

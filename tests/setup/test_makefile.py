@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TARGETS = ("setup", "bench", "gate", "test", "test-slow", "lint", "clean")
+TARGETS = ("setup", "bench", "gate", "gate-emulated", "test", "test-slow", "lint", "clean")
 
 
 def make(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
