@@ -59,8 +59,14 @@ struct Block {
 // Blocks that a thread loads before it unpacks them: up to 4, and no more than there are for it.
 __device__ constexpr int at_once(int units) { return units >= 4 * THREADS ? 4 : (units + THREADS - 1) / THREADS; }
 
-// The blocks of a tile's keys, 16 dims each; AT_ONCE of a thread are under way together. Of threads that are left over each
-// does the last one once more.
+// Whether a thread has block `unit`, of which it takes AT_ONCE a round: in the last round some are left over, which load the last
+// block once more and store nothing.
+template <int UNITS, int AT_ONCE>
+__device__ __forceinline__ bool has(int unit) {
+  return UNITS % (AT_ONCE * THREADS) == 0 || unit < UNITS;
+}
+
+// The blocks of a tile's keys, 16 dims each; AT_ONCE of a thread are under way together.
 __device__ __forceinline__ void unpack_k(Shared& shared, const Cache& cache, int key) {
   constexpr int BLOCKS = HEAD_DIM / 16, UNITS = KEYS * BLOCKS, AT_ONCE = at_once(UNITS);
   #pragma unroll 1
@@ -75,6 +81,7 @@ __device__ __forceinline__ void unpack_k(Shared& shared, const Cache& cache, int
     #pragma unroll
     for (int i = 0; i < AT_ONCE; i++) {
       const int unit = min(first + i * THREADS, UNITS - 1);
+      if (!has<UNITS, AT_ONCE>(first + i * THREADS)) continue;
       u32 bytes[2][2];
       blocks[i].unpack(bytes);
       *reinterpret_cast<uint4*>(&shared.k[unit / BLOCKS][16 * (unit % BLOCKS)]) =
@@ -134,6 +141,7 @@ __device__ __forceinline__ void unpack_v_of_tokens(Shared& shared, const Cache& 
     #pragma unroll
     for (int i = 0; i < AT_ONCE; i++) {
       const int unit = min(first + i * THREADS, UNITS - 1);
+      if (!has<UNITS, AT_ONCE>(first + i * THREADS)) continue;
       u32 bytes[2][2];
       blocks[i].unpack(bytes);
       const int dim = unit / BLOCKS, in_tile = unit % BLOCKS * 16;
