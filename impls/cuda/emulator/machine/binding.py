@@ -52,7 +52,7 @@ class Constant:
 
 
 class Converted:
-    """A register as another type: narrower, or negated."""
+    """A register as something else: narrower, negated, moved on."""
 
     def __init__(self, array: Source, convert: Callable[[Array], Array]) -> None:
         self._array, self._convert = array, convert
@@ -128,15 +128,16 @@ class Binder:
             raise self.unknown("a result that nobody wants")
         return only
 
-    def address(self, operand: Operand) -> tuple[Source, int]:
-        """(base, bytes after it)."""
+    def address(self, operand: Operand) -> Source:
+        """Where it points, modulo the width of its register."""
         if not isinstance(operand, Address):
             raise self.unknown(f"address {operand}")
-        if operand.base is None:
-            return Constant(np.asarray(0, np.uint64)), operand.offset
-        if isinstance(operand.base, Symbol):
-            return Constant(np.asarray(self.symbol(operand.base), np.uint64)), operand.offset
-        return self.state.registers[operand.base.name], operand.offset
+        if isinstance(operand.base, Register):
+            base = self.state.registers[operand.base.name]
+            offset = base.dtype.type(operand.offset & ((1 << 8 * base.dtype.itemsize) - 1))
+            return Converted(base, lambda addresses: addresses + offset) if offset else base
+        start = 0 if operand.base is None else self.symbol(operand.base)
+        return Constant(np.asarray((start + operand.offset) & ((1 << 64) - 1), np.uint64))
 
     def symbol(self, symbol: Symbol) -> int:
         """The address of a variable."""

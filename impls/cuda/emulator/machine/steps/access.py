@@ -77,7 +77,7 @@ def load(binder: Binder, pc: int) -> Step:
     if "param" in binder.instruction.modifiers or "param::entry" in binder.instruction.modifiers:
         return _parameter(binder)
     access = access_of(binder)
-    base, offset = binder.address(binder.operands[1])
+    address = binder.address(binder.operands[1])
     destinations = binder.destinations(binder.operands[0])
     if len(destinations) != access.count:
         raise binder.unknown(f"{len(destinations)} results of {binder.instruction.name}")
@@ -89,8 +89,7 @@ def load(binder: Binder, pc: int) -> Step:
         if mask is not None and not mask.any():
             return
         values = np.empty((front.count, LANES, access.count), element)
-        for place in places(state, access, base[front.rows], offset, front, mask):
-            space, positions, active = place
+        for space, positions, active in places(state, access, address[front.rows], front, mask):
             found = gather(state, space, positions, access.size, element)
             if active is mask:
                 values = found
@@ -109,7 +108,7 @@ def load(binder: Binder, pc: int) -> Step:
 def store(binder: Binder, pc: int) -> Step:
     """st. Lanes that write different values to one place in one instruction are an error."""
     access = access_of(binder)
-    base, offset = binder.address(binder.operands[0])
+    address = binder.address(binder.operands[0])
     sources = binder.parts(binder.operands[1], access.kind)
     if len(sources) != access.count:
         raise binder.unknown(f"{len(sources)} values in {binder.instruction.name}")
@@ -123,7 +122,7 @@ def store(binder: Binder, pc: int) -> Step:
         values = np.empty((front.count, LANES, access.count), element)
         for number, source in enumerate(sources):
             values[..., number] = source[front.rows]
-        for space, positions, active in places(state, access, base[front.rows], offset, front, mask):
+        for space, positions, active in places(state, access, address[front.rows], front, mask):
             repeats = partial(found_there, state, space, positions, values, active)
             state.watch.write(front, space, positions, access.size, active, pc, access.scope, access.order, repeats)
             scatter(state, space, positions, access.size, values, active)
@@ -133,12 +132,10 @@ def store(binder: Binder, pc: int) -> Step:
 
 
 def places(
-    state: State, access: Access, address: Array, offset: int, front: Front, mask: Array | None
+    state: State, access: Access, address: Array, front: Front, mask: Array | None
 ) -> list[tuple[str, Array, Array | None]]:
     """[(space, positions in its array, lanes)] of an access; several only if a generic address leads to several spaces."""
     address = lanes(address, front)
-    if offset:
-        address = address + address.dtype.type(offset & (2 ** (8 * address.dtype.itemsize) - 1))
     if access.space is not None:
         return [(access.space, locate(state, access.space, address, front, mask, access.size), mask)]
     active = full(mask, front)

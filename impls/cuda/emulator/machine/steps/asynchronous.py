@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from impls.cuda.emulator.machine.binding import Binder, Constant, Source, Step, full, lanes
+from impls.cuda.emulator.machine.binding import Array, Binder, Constant, Source, Step, full, lanes
 from impls.cuda.emulator.machine.copies import BulkCopy, Copy
 from impls.cuda.emulator.machine.fronts import LANES, Front
 from impls.cuda.emulator.machine.state import At, State
@@ -42,7 +42,7 @@ def _copy(binder: Binder, pc: int) -> Step:
     strange = [each for each in binder.instruction.modifiers if each not in known and not each.startswith("L2::")]
     if strange:
         raise binder.unknown(binder.instruction.name)
-    (to, to_offset), (source, source_offset) = (binder.address(operand) for operand in binder.operands[:2])
+    to, source = (binder.address(operand) for operand in binder.operands[:2])
     size = require_immediate(binder, binder.operands[2])
     state = binder.state
     read_of: Source = Constant(np.asarray(size, np.int64))
@@ -59,13 +59,13 @@ def _copy(binder: Binder, pc: int) -> Step:
         read = np.broadcast_to(np.asarray(read_of[front.rows]).astype(np.int64), (front.count, LANES))
         active = full(mask, front)
         reads = active & (read > 0)
-        positions = locate(state, "shared", _moved(to[front.rows], to_offset, front), front, mask, size)
+        positions = locate(state, "shared", lanes(to[front.rows], front), front, mask, size)
         too_many = active & (read > size)
         if too_many.any():
             row, lane = (int(i) for i in np.argwhere(too_many)[0])
             raise At(f"{int(read[row, lane])} B are to be read for {size} B", row, lane)
         if reads.any():
-            origin = _origin(state, _moved(source[front.rows], source_offset, front), front, reads, read, size)
+            origin = _origin(state, lanes(source[front.rows], front), front, reads, read, size)
         else:
             origin = np.zeros_like(positions)
         tokens = state.watch.copy_begins(front, positions, active, origin, reads, size, pc)
@@ -75,7 +75,7 @@ def _copy(binder: Binder, pc: int) -> Step:
     return step
 
 
-def _origin(state: State, address: np.ndarray, front: Front, reads: np.ndarray, read: np.ndarray, size: int) -> np.ndarray:
+def _origin(state: State, address: Array, front: Front, reads: Array, read: Array, size: int) -> Array:
     """int64 [warps, 32] positions in global memory: of `size` bytes each, of which the first `read` have to be there."""
     require_aligned(address, reads, size, "global")
     origin = locate(state, "global", address, front, reads, 1)
@@ -89,13 +89,8 @@ class _Read:
     def __init__(self, ignored: Source, size: int) -> None:
         self._ignored, self._size = ignored, size
 
-    def __getitem__(self, rows: object) -> np.ndarray:
+    def __getitem__(self, rows: object) -> Array:
         return np.where(self._ignored[rows], 0, self._size)
-
-
-def _moved(address: np.ndarray, offset: int, front: Front) -> np.ndarray:
-    address = lanes(address, front)
-    return address + address.dtype.type(offset & (2 ** (8 * address.dtype.itemsize) - 1)) if offset else address
 
 
 def _commit(binder: Binder, pc: int) -> Step:
@@ -117,7 +112,7 @@ def _bulk(binder: Binder, pc: int) -> Step:
     if not set(modifiers) <= BULK or "mbarrier::complete_tx::bytes" not in modifiers or not modifiers[1].startswith("shared"):
         raise binder.unknown(binder.instruction.name)
     to, source, size_operand, barrier = binder.operands[:4]
-    (to_base, to_offset), (base, offset), (mbar, mbar_offset) = (binder.address(each) for each in (to, source, barrier))
+    addresses = [binder.address(operand) for operand in (to, source, barrier)]
     size_of = binder.source(size_operand, "b32")
     state = binder.state
 
@@ -127,10 +122,7 @@ def _bulk(binder: Binder, pc: int) -> Step:
         if not active.any():
             return
         sizes = lanes(size_of[front.rows], front)
-        to_address, from_address, barrier_address = (
-            _moved(array[front.rows], moved, front)
-            for array, moved in ((to_base, to_offset), (base, offset), (mbar, mbar_offset))
-        )
+        to_address, from_address, barrier_address = (lanes(address[front.rows], front) for address in addresses)
         for row, lane in np.argwhere(active).tolist():
             warp, size = int(front.warps[row]), int(sizes[row, lane])
             one = Front(pc, front.warps[row : row + 1], (np.arange(LANES) == lane)[None])

@@ -48,7 +48,7 @@ def atomic(binder: Binder, pc: int) -> Step:
     access = Access(space, 1, kind, scope, order)
     result, operands = (binder.operands[0], binder.operands[1:]) if returns else (None, binder.operands)
     destinations = binder.destinations(result) if result is not None else []
-    base, offset = binder.address(operands[0])
+    address = binder.address(operands[0])
     sources = [binder.source(operand, kind) for operand in operands[1:3]]
     word, state = word_of(kind), binder.state
 
@@ -58,7 +58,7 @@ def atomic(binder: Binder, pc: int) -> Step:
             return
         old: Array = np.zeros((front.count, LANES), word)
         values = [lanes(source[front.rows], front) for source in sources]
-        for found, positions, active in places(state, access, base[front.rows], offset, front, mask):
+        for found, positions, active in places(state, access, address[front.rows], front, mask):
             array, index = array_of(state, found, access.size), positions // access.size
             there = full(active, front)
             for row in state.schedule.order(front.count).tolist():

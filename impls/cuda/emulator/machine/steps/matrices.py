@@ -53,7 +53,7 @@ def load(binder: Binder, pc: int) -> Step:
     move = ldmatrix(binder.instruction.modifiers)
     binder.state.watch.rests_on((move.rule,))
     destinations = _registers(binder, binder.operands[0])
-    base, offset = binder.address(binder.operands[1])
+    address = binder.address(binder.operands[1])
     if len(destinations) != move.registers:
         raise binder.unknown(f"{len(destinations)} registers of {binder.instruction.name}")
     state = binder.state
@@ -62,7 +62,7 @@ def load(binder: Binder, pc: int) -> Step:
         here, _ = chosen(front, binder.whole(front))
         if not here.count:
             return
-        positions = _row_positions(binder, base[here.rows], offset, here, move)
+        positions = _row_positions(binder, lanes(address[here.rows], here), here, move)
         where = state.shared.first_undefined(positions, ROW_BYTES)
         if where is not None:
             matrix, row = where[1:]
@@ -81,7 +81,7 @@ def store(binder: Binder, pc: int) -> Step:
     """stmatrix [row], registers."""
     move = stmatrix(binder.instruction.modifiers)
     binder.state.watch.rests_on((move.rule,))
-    base, offset = binder.address(binder.operands[0])
+    address = binder.address(binder.operands[0])
     sources = binder.parts(binder.operands[1], "b32")
     state = binder.state
 
@@ -89,7 +89,7 @@ def store(binder: Binder, pc: int) -> Step:
         here, _ = chosen(front, binder.whole(front))
         if not here.count:
             return
-        positions = _row_positions(binder, base[here.rows], offset, here, move)
+        positions = _row_positions(binder, lanes(address[here.rows], here), here, move)
         rows = np.ascontiguousarray(move.to_rows(_stacked(sources, here)))
         flat = positions.reshape(here.count, -1)
         repeats = partial(found_there, state, "shared", flat, rows.reshape(*flat.shape, ROW_BYTES))
@@ -117,10 +117,8 @@ def transpose(binder: Binder, pc: int) -> Step:
     return step
 
 
-def _row_positions(binder: Binder, base: Array, offset: int, front: Front, move: MatrixMove) -> Array:
+def _row_positions(binder: Binder, address: Array, front: Front, move: MatrixMove) -> Array:
     """int64 [warps, matrices, rows]: where in shared memory the rows are whose addresses lanes give."""
-    address = lanes(base, front)
-    address = address + address.dtype.type(offset & (2 ** (8 * address.dtype.itemsize) - 1)) if offset else address
     used = move.matrices * move.rows
     mask = None
     if used < 32:

@@ -146,13 +146,13 @@ class _Objects:
 
     def __init__(self, binder: Binder, operand: Any) -> None:
         self.state = binder.state
-        self.base, self.offset = binder.address(operand)
+        self.address = binder.address(operand)
         self.generic = not any(each.startswith("shared") for each in binder.instruction.modifiers)
 
     def bytes_of(self, front: Front, mask: Array | None) -> tuple[Array, Array]:
         """(int64 [warps, 32] byte of the block's shared memory, lanes that execute)."""
         active = full(mask, front)
-        address = lanes(self.base[front.rows], front).astype(np.int64) + self.offset
+        address = lanes(self.address[front.rows], front).astype(np.int64)
         if self.generic:
             address = address - SHARED_BASE
         outside = active & ((address < 0) | (address + 8 > self.state.shared.limit) | (address % 8 != 0))
@@ -169,7 +169,7 @@ class _Objects:
 
 
 def mbarrier(binder: Binder, pc: int) -> Step | Control:
-    """All of mbarrier: init, inval, arrive, arrive_drop left out, expect_tx, complete_tx, test_wait, try_wait."""
+    """mbarrier: init, inval, arrive, expect_tx, complete_tx, test_wait, try_wait."""
     action = binder.instruction.modifiers[0]
     if action in WAITS:
         return _wait(binder, pc)
