@@ -65,7 +65,7 @@ def emulated_call(source: str, problem: Problem, arch: Arch) -> tuple[Launch, ..
 
 def count(launches: tuple[Launch, ...], arch: Arch) -> dict[str, Any]:
     """{"counters", "rules"} of `launches`, one schedule, checked. Raises EmulationError; Unsupported for what is not known."""
-    from impls.cuda.emulated import run_emulated
+    from impls.cuda.emulation.launches import run_emulated
     from impls.cuda.emulator.counting.traffic import RULES
     from impls.cuda.emulator.errors import Unknown
 

@@ -25,7 +25,7 @@ from benchmarks.journal import Journal, read_results
 from benchmarks.records import Cell
 from impls.arch import find, products
 from impls.contract import Launch, Problem
-from impls.cuda.emulated import run_emulated
+from impls.cuda.emulation.launches import run_emulated
 from impls.cuda.emulator.counting.bounds import Bound, bound
 
 CELLS = "decode/a4q/*/kv8192,decode/a4q-q16/*/kv8192,decode/smem-unpack/*/kv8192,decode/triton/*/kv8192"

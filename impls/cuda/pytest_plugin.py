@@ -71,14 +71,15 @@ def run(
     **options: Any,
 ) -> Report:
     __tracebackhide__ = True
-    from impls.cuda.emulator.emulate import Kernel, emulate
+    from impls.cuda.emulation.launches import shared_limit
+    from impls.cuda.emulator.emulate import Kernel, emulate, parsed
     from impls.cuda.emulator.errors import EmulationError
 
     text = ptx.read_text(encoding="utf-8") if isinstance(ptx, Path) else ptx
     kernel = Kernel(text, entry, _three(grid), _three(block), arguments, shared_bytes)
     try:
         if "shared_limit" not in options:
-            options["shared_limit"] = _shared_limit(text)
+            options["shared_limit"] = shared_limit(parsed(text).target)
         report = emulate([kernel], **options)
     except EmulationError as error:
         failure = _with_excerpt(error, text)
@@ -95,17 +96,6 @@ def _three(sizes: int | Sequence[int]) -> tuple[int, int, int]:
         raise ValueError(f"a grid or block has one to three sizes, not {len(given)}.")
     x, y, z = (*given, 1, 1)[:3]
     return x, y, z
-
-
-def _shared_limit(ptx: str) -> int | None:
-    """Bytes that a block has on the module's target; None if nothing is known of that."""
-    from impls.arch import find
-    from impls.cuda.emulator.emulate import parsed
-
-    try:
-        return find(parsed(ptx).target).shared_per_block
-    except ValueError:
-        return None
 
 
 def _with_excerpt(error: EmulationError, ptx: str) -> EmulationError:

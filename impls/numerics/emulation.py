@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from impls.arch import Arch
 from impls.contract import Implementation, Launch, Unsupported
-from impls.cuda.emulated import run_emulated
-from impls.cuda.emulator.errors import EmulationError, Unknown
+from impls.cuda.emulation.launches import run_emulated
+from impls.cuda.emulator.errors import EmulationError, NotExecuted
 from impls.cuda.emulator.machine.schedules import SCHEDULES
 from impls.numerics.cases import Case
 
@@ -45,17 +45,13 @@ def schedules(case: Case) -> Sequence[str]:
 
 
 def emulated(launches: Sequence[Launch], arch: Arch, orders: Sequence[str] = SCHEDULES) -> Emulation:
-    """Execute `launches`. Raises Unsupported where there are none, or the emulator does not know an instruction of theirs."""
+    """Execute `launches`. Raises Unsupported where there are none, or the emulator cannot execute them."""
     if not launches:
         raise Unsupported("parts of a call are no kernels that it lists, so there is not the PTX of all of it to emulate.")
     try:
         report = run_emulated(launches, arch, schedules=orders)
-    except Unknown as error:
-        raise Unsupported(f"the emulator does not know all that it launches: {_sentence(error)}") from error
+    except NotExecuted as error:
+        raise Unsupported(f"the emulator does not execute all that it launches: {error.sentence}") from error
     except EmulationError as error:
-        return Emulation(orders, fault=_sentence(error))
+        return Emulation(orders, fault=error.sentence)
     return Emulation(report.schedules, {name: rule.status for name, rule in sorted(report.rules.items())})
-
-
-def _sentence(error: EmulationError) -> str:
-    return f"{' '.join(str(error).split()).rstrip('.')}."

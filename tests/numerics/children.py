@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from impls.arch import find
-from impls.cuda.emulated import run_emulated
+from impls.cuda.emulation.launches import run_emulated
 from impls.numerics.cases import CASES
 from impls.numerics.data import build
 from impls.registry import implementation

@@ -66,7 +66,7 @@ def test_a_fault_of_a_kernel_is_a_failed_case(fault: type, told: str) -> None:
     [(kernel_faults.ForeignInstruction, "frobnicate"), (kernel_faults.InClusters, r"a cluster of \(2, 1, 1\)")],
 )
 def test_what_is_not_known_is_unsupported_and_fails_where_there_is_a_baseline(fault: type, named: str) -> None:
-    with pytest.raises(Unsupported, match=f"the emulator does not know all that it launches: .*{named}") as caught:
+    with pytest.raises(Unsupported, match=f"the emulator does not execute all that it launches: .*{named}") as caught:
         examined(fault)
     known = Baselines({"a": {"x": dict.fromkeys(METRICS, 1e-3)}})
     refused = judge("a", "x", Reply("unsupported", sentence=str(caught.value)), 1.0, known)

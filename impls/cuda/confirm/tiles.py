@@ -11,7 +11,7 @@ import torch
 
 from impls.arch import Arch
 from impls.contract import Inputs, Problem, Unsupported
-from impls.cuda.emulated import run_emulated
+from impls.cuda.emulation.launches import run_emulated
 from impls.cuda.emulator.errors import EmulationError
 from impls.nvfp4 import quantize
 from impls.reference import reference_attention

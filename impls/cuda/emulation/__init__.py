@@ -1,1 +1,1 @@
-"""`nvfp4bench emulate`: anybody's PTX, executed, checked and counted without its GPU."""
+"""The project's side of the emulator: its own launches, and `nvfp4bench emulate` for anybody's PTX."""

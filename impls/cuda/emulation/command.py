@@ -18,8 +18,7 @@ from impls.arch import Arch, find
 from impls.cuda.emulation import memory, report
 from impls.cuda.emulation.specification import Buffer, Specification, read, text_of
 from impls.cuda.emulator.emulate import LIMIT, SEED, Report, emulate, parsed
-from impls.cuda.emulator.errors import BadLaunch, EmulationError, Unknown
-from impls.cuda.emulator.machine.execution import TooLong
+from impls.cuda.emulator.errors import EmulationError, NotExecuted, TooLong
 from impls.cuda.emulator.machine.schedules import SCHEDULES
 from impls.cuda.emulator.ptx.syntax import Module
 from impls.errors import CommandError
@@ -74,16 +73,16 @@ def execute(arguments: argparse.Namespace) -> int:
     except MemoryError as error:
         raise CommandError("this machine's memory is too small for it.") from error
     except TooLong as error:
-        raise CommandError(f"{_sentence(error)} Raise --limit if it is no endless loop.") from error
-    except (BadLaunch, Unknown) as error:
-        raise CommandError(_sentence(error)) from error
+        raise CommandError(f"{error.sentence} Raise --limit if it is no endless loop.") from error
+    except NotExecuted as error:
+        raise CommandError(error.sentence) from error
 
     options = {"schedules": schedules, "seed": arguments.seed, "checks": checks, "shared_limit": limit}
     if arguments.json:
         text = report.as_json(given.kernels, outcome, given.buffers, arch=arch, options=options)
         replace_file(arguments.json, text.encode())
     if isinstance(outcome, EmulationError):
-        print(f"fault: {_sentence(outcome)}")
+        print(f"fault: {outcome.sentence}")
         return 1
     print(report.text(given.kernels, outcome, arch))
     print(f"\nholds: {_what_was_tried(schedules, checks, given.same_bits)}")
@@ -107,7 +106,7 @@ def _module(path: Path) -> tuple[Module, str]:
     try:
         return parsed(ptx), ptx
     except EmulationError as error:
-        raise CommandError(f"{path} is no PTX that the emulator can read: {_sentence(error)}") from error
+        raise CommandError(f"{path} is no PTX that the emulator can read: {error.sentence}") from error
 
 
 def _arch(module: Module) -> Arch | None:
@@ -130,7 +129,7 @@ def _emulated(given: Specification, **options: Any) -> Report | EmulationError:
     """What happened, or the kernel's fault."""
     try:
         return emulate(given.kernels, same_bits=given.same_bits, **options)
-    except (BadLaunch, Unknown, TooLong):
+    except NotExecuted:
         raise
     except EmulationError as error:
         return error
@@ -168,7 +167,3 @@ def _save(folder: Path, buffers: dict[str, Buffer]) -> None:
 def _what_was_tried(schedules: list[str], checks: bool, same_bits: bool) -> str:
     agree = ", with the same bytes" if same_bits and len(schedules) > 1 else ""
     return f"it ran {' and '.join(schedules)}{agree}; {'no race was found' if checks else 'races were not looked for'}."
-
-
-def _sentence(error: EmulationError) -> str:
-    return f"{str(error).rstrip('.;')}."

@@ -22,7 +22,7 @@ from impls.cuda.emulator.machine.memory import GlobalMemory
 from impls.cuda.emulator.machine.observe import Observer
 from impls.cuda.emulator.machine.program import Code, code, load
 from impls.cuda.emulator.machine.schedules import SCHEDULES, Schedule, schedule
-from impls.cuda.emulator.machine.state import Shape, State
+from impls.cuda.emulator.machine.state import Loaded, Shape, State
 from impls.cuda.emulator.ptx.parser import parse
 from impls.cuda.emulator.ptx.syntax import Module
 from impls.cuda.emulator.rules import Rule
@@ -128,7 +128,7 @@ def parsed(ptx: str) -> Module:
     return parse(ptx)
 
 
-def _launch(kernel: Kernel, loaded: Any, memory: GlobalMemory, order: Schedule, observer: Observer, limit: int) -> None:
+def _launch(kernel: Kernel, loaded: Loaded, memory: GlobalMemory, order: Schedule, observer: Observer, limit: int) -> None:
     """All blocks of one launch, as many at a time as are resident."""
     shape = Shape(kernel.grid, kernel.block)
     observer.begin(loaded, shape, kernel.overlaps)

@@ -2,12 +2,25 @@
 
 
 class EmulationError(Exception):
-    """The kernel, or its launch, is at fault, or the emulator cannot go on; the text is one sentence."""
+    """The kernel is at fault, unless it is a `NotExecuted`; the text is one sentence."""
+
+    @property
+    def sentence(self) -> str:
+        """The text on one line, with a full stop."""
+        return f"{' '.join(str(self).split()).rstrip('.;')}."
 
 
-class BadLaunch(EmulationError):
+class NotExecuted(EmulationError):
+    """The emulator could not do it, or not to the end: nothing is said of the kernel."""
+
+
+class BadLaunch(NotExecuted):
     """The launch does not fit the kernel, or no GPU would take it: nothing was executed."""
 
 
-class Unknown(EmulationError):
+class Unknown(NotExecuted):
     """An opcode, modifier or type that the emulator does not know: it never guesses."""
+
+
+class TooLong(NotExecuted):
+    """More instructions than the caller allows."""

@@ -21,7 +21,7 @@ from impls.contract import Inputs, Problem
 from impls.cuda.confirm.execute import in_emulator
 from impls.cuda.confirm.probe import Program
 from impls.cuda.confirm.probes import PROBES
-from impls.cuda.emulated import run_emulated
+from impls.cuda.emulation.launches import run_emulated
 from impls.cuda.emulator.arithmetic import APPROXIMATE, operation
 from impls.cuda.emulator.errors import EmulationError
 from impls.cuda.emulator.machine import copies

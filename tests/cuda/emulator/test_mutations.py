@@ -14,7 +14,7 @@ import torch
 from impls.a4q import planner
 from impls.arch import find
 from impls.contract import Launch, Problem
-from impls.cuda.emulated import run_emulated
+from impls.cuda.emulation.launches import run_emulated
 from impls.cuda.emulator.emulate import SCHEDULES, parsed
 from impls.cuda.emulator.errors import EmulationError, Unknown
 from impls.cuda.emulator.ptx.syntax import Instruction

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.cuda.emulator.errors import EmulationError
+from impls.cuda.emulator.errors import EmulationError, TooLong
 from impls.cuda.emulator.machine.binding import NotConverged
 from impls.cuda.emulator.machine.fronts import NEVER, Front, merged
 from impls.cuda.emulator.machine.program import Code
@@ -19,10 +19,6 @@ Array = np.ndarray[Any, Any]
 
 class Deadlock(EmulationError):
     """Nobody can go on."""
-
-
-class TooLong(EmulationError):
-    """More instructions than the caller allows."""
 
 
 @dataclass

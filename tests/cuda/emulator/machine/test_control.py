@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from impls.cuda.emulator.emulate import Kernel, emulate
-from impls.cuda.emulator.errors import EmulationError
-from impls.cuda.emulator.machine.execution import Deadlock, TooLong
+from impls.cuda.emulator.errors import EmulationError, TooLong
+from impls.cuda.emulator.machine.execution import Deadlock
 from tests.cuda.emulator.machine.kernels import fails, module, run, words
 
 LANES = np.arange(32, dtype=np.uint32)

@@ -1,4 +1,4 @@
-"""Runs the launches of a runner in the emulator: the PTX that the driver's cubin was made from, with the same arguments."""
+"""Runs the launches of a runner in the emulator: PTX of the compilation that gave the cubin, with the same arguments."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from impls.arch import Arch
+from impls.arch import Arch, find
 from impls.contract import Launch, Scalar
 from impls.cuda.emulator.emulate import Kernel, Report, emulate
 from impls.cuda.emulator.errors import Unknown
 
 WORDS = {"i32": np.int32, "i64": np.int64, "f32": np.float32}
+
+
+def shared_limit(target: str) -> int | None:
+    """Bytes of shared memory that a block may have on `target`, as a module names it; None if nothing is known of that."""
+    try:
+        return find(target).shared_per_block
+    except ValueError:
+        return None
 
 
 def run_emulated(launches: Sequence[Launch], arch: Arch, **options: Any) -> Report:
