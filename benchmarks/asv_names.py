@@ -56,7 +56,7 @@ TRACKS = {
             ("sectors", "sectors of global memory"),
             ("wavefronts", "wavefronts of shared memory"),
             ("dram_bytes", "bytes"),
-            ("barrier_waits", "warps that wait"),
+            ("barriers", "barriers of warps"),
             ("divergent_branches", "warps that diverge"),
         )
     ),

@@ -27,6 +27,8 @@ WEIGHTS = ("4096x14336", "14336x4096", "8192x28672")
 """Elements that are summed x outputs, of the MLPs of Llama 3 8B and 70B."""
 COUNTED_ON = ("sm_80", "sm_90a", "sm_120a", "sm_121a")
 """The architectures whose kernels are emulated to be counted."""
+SHAPES = {"decode": (4, 1, 2048), "extend": (4, 16, 1024), "prefill": (1, 256, 256)}
+"""{kind of work that is counted: (query heads of one key-value head, q_len, kv_len)}: a few seconds each."""
 ROWS = (1, 8, 16, 32, 64, 512, 4096)
 
 
@@ -261,21 +263,24 @@ def workloads() -> dict[str, Workload]:
         Workload(
             f"{COUNTED}-{kind}",
             COUNTED,
-            f"What the kernels of a call of {kind} do in the emulator: {words}.",
+            f"What the kernels of a call of {kind} do in the emulator: {_in_words(*SHAPES[kind])}.",
             (
                 Axis("arch", "", COUNTED_ON, ("sm_90a", "sm_120a") if quick else ()),
                 Axis("head_dim", "d", HEAD_DIMS, (128,) if quick else ()),
             ),
             quick=quick,
         )
-        for kind, quick, words in (
-            ("decode", True, "1 query against 2048 tokens, 4 heads to 1"),
-            ("extend", False, "16 queries against 1024 tokens, 4 heads to 1"),
-            ("prefill", True, "256 queries of one head, causal"),
-        )
+        for kind, quick in (("decode", True), ("extend", False), ("prefill", True))
     ]
     attention = (numerics, host, *decode, *extend, *prefill)
     return {workload.name: workload for workload in (*attention, projection, layer, layer_prefill, *compiled, *counted)}
+
+
+def _in_words(heads: int, q_len: int, kv_len: int) -> str:
+    queries = "1 query" if q_len == 1 else f"{q_len} queries"
+    if q_len == kv_len:
+        return f"{queries} of {'one head' if heads == 1 else f'{heads} heads'}, causal"
+    return f"{queries} against {kv_len} tokens, {heads} heads to 1"
 
 
 def _preset_and_kv_len(kv_lens: tuple[int, ...], *, quick: tuple[int, ...] = ()) -> tuple[Axis, Axis]:

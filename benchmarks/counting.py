@@ -6,10 +6,12 @@ what they read, and equal sources and compilers have to give equal counters.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.cells import CellSpec
+from benchmarks.cells import SHAPES, CellSpec
+from benchmarks.records import CounterRecord
 from benchmarks.work import nvfp4_bytes
 from impls.arch import Arch, find
 from impls.contract import Inputs, Launch, Problem, Unsupported
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 FUNCTION = "benchmarks.counting:answer"
 SECONDS = 600.0
 """That one call may take, compiling included."""
-SHAPES = {"decode": (4, 1, 2048), "extend": (4, 16, 1024), "prefill": (1, 256, 256)}
-"""{kind of work: (query heads of one key-value head, q_len, kv_len)}: a few seconds each."""
 GLOBAL_SCALE = 2.0**-3
 """With block scales of 2 and 4, and all codes alike, elements are about 1 in size."""
 
@@ -66,35 +66,39 @@ def emulated_call(source: str, problem: Problem, arch: Arch) -> tuple[Launch, ..
 def count(launches: tuple[Launch, ...], arch: Arch) -> dict[str, Any]:
     """{"counters", "rules"} of `launches`, one schedule, checked. Raises EmulationError; Unsupported for what is not known."""
     from impls.cuda.emulation.launches import run_emulated
-    from impls.cuda.emulator.counting.traffic import RULES
     from impls.cuda.emulator.errors import Unknown
 
     try:
         report = run_emulated(launches, arch, schedules=("forward",))
     except Unknown as error:
         raise Unsupported(f"the emulator does not execute it yet: {error}") from error
-    rules = {name: rule.status for name, rule in sorted((RULES | dict(report.rules)).items())}
+    rules = {name: rule.status for name, rule in sorted(report.rules.items())}
     records = [record_of(launch, counters) for launch, counters in zip(launches, report.counters, strict=True)]
-    return {"counters": records, "rules": rules}
+    return {"counters": [dataclasses.asdict(record) for record in records], "rules": rules}
 
 
-def record_of(launch: Launch, counters: Counters) -> dict[str, Any]:
-    """The fields of `benchmarks.records.CounterRecord`, as JSON data."""
+def record_of(launch: Launch, counters: Counters) -> CounterRecord:
     from impls.cuda.emulator.counting.bounds import work
 
     totals = counters.totals()
-    same = ("global_bytes", "global_requests", "sectors", "shared_bytes", "wavefronts", "ideal_wavefronts")
-    return {
-        "entry": launch.entry,
-        "ptx": hashlib.sha256(launch.ptx.encode()).hexdigest(),
-        "blocks": counters.blocks,
-        "executed": totals["executions"],
-        "dram_bytes": counters.dram_bytes,
-        **{name: totals[name] for name in (*same, "barrier_waits", "divergent_branches")},
-        "classes": {name: counts["executions"] for name, counts in counters.by_class().items()},
-        "mma": {name: counts["executions"] for name, counts in counters.mma_by_kind().items()},
-        "work": work(counters),
-    }
+    return CounterRecord(
+        entry=launch.entry,
+        ptx=hashlib.sha256(launch.ptx.encode()).hexdigest(),
+        blocks=counters.blocks,
+        executed=totals["executions"],
+        global_bytes=totals["global_bytes"],
+        global_requests=totals["global_requests"],
+        sectors=totals["sectors"],
+        dram_bytes=counters.dram_bytes,
+        shared_bytes=totals["shared_bytes"],
+        wavefronts=totals["wavefronts"],
+        ideal_wavefronts=totals["ideal_wavefronts"],
+        barriers=totals["barriers"],
+        divergent_branches=totals["divergent_branches"],
+        classes={name: counts["executions"] for name, counts in counters.by_class().items()},
+        mma={name: counts["working"] for name, counts in counters.mma_by_kind().items()},
+        work=work(counters),
+    )
 
 
 def exact_inputs(problem: Problem) -> Inputs:

@@ -17,6 +17,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from impls.cuda.emulator.rules import STATUSES as RULE_STATUSES
+from impls.cuda.emulator.rules import Status as RuleStatus
+
 SCHEMA = 2
 """Version of the record layout. A reader refuses another one by name."""
 PROTOCOL = "1"
@@ -222,14 +225,14 @@ class CounterRecord:
     """Of shared memory."""
     ideal_wavefronts: int
     """Without bank conflicts."""
-    barrier_waits: int
-    """Warps that had to wait for others."""
+    barriers: int
+    """Barriers of a block that warps came to, and phases of mbarriers that they found over."""
     divergent_branches: int
     """Warps whose lanes went two ways."""
     classes: Mapping[str, int]
     """{class: PTX instructions of warps}"""
     mma: Mapping[str, int]
-    """{kind: PTX instructions of warps}"""
+    """{kind: PTX instructions of warps of which a lane executed them}"""
     work: Mapping[str, float]
     """{pipe: the least that the machine code leaves it to do}, see `impls.cuda.emulator.counting.bounds`."""
 
@@ -273,8 +276,8 @@ class Cell:
     """What a call launches, each kernel once, in order, where it is compiled and not executed."""
     counters: tuple[CounterRecord, ...] = ()
     """What each launch of a call did, in order, where it is emulated to be counted."""
-    rules: Mapping[str, str] = field(default_factory=dict)
-    """{rule of the emulator that `counters` rest on: "silicon", "independent compiler" or "documented only"}"""
+    rules: Mapping[str, RuleStatus] = field(default_factory=dict)
+    """{rule of the emulator that `counters` rest on: how far it is trusted}"""
     cache_layout: str | None = None
     """How K and V lie in memory, in words: "nvfp4", "bfloat16 dense", "nvfp4 in pages of 64, HND"."""
     work: Mapping[str, int] = field(default_factory=dict)
@@ -320,8 +323,8 @@ class Cell:
         for name, amount in self.work.items():
             if name not in WORK or not isinstance(amount, int) or amount < 0:
                 raise ValueError(f"cell {self.id}: work has {', '.join(WORK)} as whole numbers, not {name}={amount!r:.60}.")
-        if not all(isinstance(status, str) for status in self.rules.values()) or (self.rules and not self.counters):
-            raise ValueError(f"cell {self.id}: rules are what counters rest on, by name.")
+        if not set(self.rules.values()) <= set(RULE_STATUSES) or (self.rules and not self.counters):
+            raise ValueError(f"cell {self.id}: rules are what counters rest on, by name, each {', '.join(RULE_STATUSES)}.")
         _finite(f"cell {self.id}: seconds", (x for x in (self.prepare_seconds, self.compile_seconds) if x is not None))
         if not all(isinstance(value, (int, str)) for value in self.plan.values()):
             raise ValueError(f"cell {self.id}: plan holds whole numbers and words only.")

@@ -47,7 +47,7 @@ def _counted(counted: CounterRecord, arch: Arch) -> Row:
         "dram_bytes": counted.dram_bytes,
         "wavefronts": counted.wavefronts,
         "ideal_wavefronts": counted.ideal_wavefronts,
-        "barrier_waits": counted.barrier_waits,
+        "barriers": counted.barriers,
         "divergent_branches": counted.divergent_branches,
         "bounds": tuple((pipe, round(clocks, 1)) for pipe, clocks in bound.seconds.items()),
         "limit": limit,

@@ -22,7 +22,7 @@ nvfp4bench.counters = (() => {
     count("nvfp4_bytes", "NVFP4 bytes"),
     count("wavefronts", "wavefronts"),
     count("ideal_wavefronts", "without conflicts"),
-    count("barrier_waits", "waits at barriers"),
+    count("barriers", "barriers"),
     count("divergent_branches", "divergent branches"),
     { key: "limit", label: "limit", kind: "text" },
     count("limit_clocks", "clocks of an SM at least"),

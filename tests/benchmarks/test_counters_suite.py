@@ -10,8 +10,8 @@ import pytest
 
 import nvfp4bench
 from benchmarks.asv_names import TRACKS, samples
-from benchmarks.cells import COUNTED_ON, workloads
-from benchmarks.counting import SHAPES, exact_inputs, problem_of
+from benchmarks.cells import COUNTED_ON, SHAPES, workloads
+from benchmarks.counting import exact_inputs, problem_of
 from benchmarks.journal import Journal, read_results
 from benchmarks.records import Cell, CounterRecord, from_json, to_json
 from impls.nvfp4 import decode
@@ -31,7 +31,7 @@ DONE = CounterRecord(
     shared_bytes=1024,
     wavefronts=20,
     ideal_wavefronts=10,
-    barrier_waits=3,
+    barriers=3,
     divergent_branches=1,
     classes={"integer": 900, "special function": 100},
     mma={},
@@ -76,6 +76,7 @@ def test_every_launch_is_counted_on_a_machine_that_is_none(measured):
     assert (first.sectors, first.shared_bytes, first.wavefronts, first.ideal_wavefronts) == (24, 6 * 128, 12, 6)
     assert (first.classes["special function"], first.classes["barrier"], first.mma) == (3, 3, {})
     assert sum(first.classes.values()) == first.executed
+    assert first.barriers == 3
     assert first.work["xu"] == 3 * 32
     assert dataclasses.replace(second, dram_bytes=first.dram_bytes, work=first.work) == first
 
@@ -98,7 +99,7 @@ def test_a_fault_of_a_kernel_and_a_refusal_are_told_apart(measured):
 @needs_nvrtc
 def test_the_rules_it_rests_on_are_recorded(measured):
     (cell,) = (cell for cell in measured[2].cells if cell.id == "counters-decode/twice/sm_120a/d64")
-    assert cell.rules["banks of shared memory"] == "documented only"
+    assert cell.rules["banks of shared memory"] == cell.rules["causality order"] == "documented only"
     assert set(cell.rules.values()) <= {"silicon", "independent compiler", "documented only"}
 
 
@@ -134,7 +135,7 @@ def test_a_call_did_what_its_launches_did_together():
         "sectors": (130.0,),
         "wavefronts": (40.0,),
         "dram_bytes": (4096.0,),
-        "barrier_waits": (6.0,),
+        "barriers": (6.0,),
         "divergent_branches": (2.0,),
     }
 
@@ -157,6 +158,7 @@ def test_counters_come_back_from_json():
         ({"counters": (), "rules": {}, "series": {"latency": (1.0,)}}, "counters are what an ok cell of counters has"),
         ({"suite": "numerics"}, "counters are what an ok cell of counters has"),
         ({"counters": (), "status": "failed", "sentence": "x."}, "rules are what counters rest on"),
+        ({"rules": {"sectors of a request": "certain"}}, "rules are what counters rest on"),
     ],
 )
 def test_what_is_counted_and_what_is_measured_are_told_apart(changes, words):

@@ -32,7 +32,7 @@ def launch(entry: str, **changes: object) -> CounterRecord:
         "shared_bytes": 1024,
         "wavefronts": 20,
         "ideal_wavefronts": 10,
-        "barrier_waits": 3,
+        "barriers": 3,
         "divergent_branches": 1,
         "classes": {"integer": 900, "special function": 100},
         "mma": {"f16 m16n8k16": 5},

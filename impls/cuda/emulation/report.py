@@ -27,7 +27,7 @@ COLUMNS = {
     "global_requests": "requests",
     "wavefronts": "wavefronts",
     "ideal_wavefronts": "ideal",
-    "barrier_waits": "waits",
+    "barriers": "barriers",
     "divergent_branches": "diverged",
 }
 """{counted: heading}."""

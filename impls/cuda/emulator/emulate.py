@@ -65,7 +65,7 @@ class Report:
     counters: list[Counters]
     """Of each launch, in the first schedule."""
     rules: Mapping[str, Rule]
-    """What the instructions that were executed rest on."""
+    """What the instructions that were executed rest on, and what was checked and counted of them."""
     schedules: tuple[str, ...]
 
 
@@ -132,19 +132,20 @@ def _launch(kernel: Kernel, loaded: Loaded, memory: GlobalMemory, order: Schedul
     """All blocks of one launch, as many at a time as are resident."""
     shape = Shape(kernel.grid, kernel.block)
     observer.begin(loaded, shape, kernel.overlaps)
-    executed = Executed(observer.executions, observer.lanes, limit)
+    warps, lanes = (np.zeros(len(loaded.function.body), np.int64) for _ in range(2))
+    executed = Executed(warps, lanes, limit)
     at_a_time = max(RESIDENT_WARPS // shape.warps, 1)
     waves = [range(start, min(start + at_a_time, shape.blocks)) for start in range(0, shape.blocks, at_a_time)]
     ready: dict[int, tuple[State, Code]] = {}
     for blocks in waves if order.ascending else waves[::-1]:
         if len(blocks) not in ready:
             state = State(loaded, shape, blocks, memory, order, observer)
-            ready[len(blocks)] = state, code(state)
+            ready[len(blocks)] = state, observer.counting(state, code(state))
         state, program = ready[len(blocks)]
         state.begin(blocks)
         observer.reside(blocks, state.shared.size)
         run(state, program, executed)
-    observer.end()
+    observer.end(warps, lanes)
 
 
 def _names(kernel: Kernel) -> Sequence[str]:

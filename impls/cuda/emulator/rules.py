@@ -1,21 +1,32 @@
 """How far each rule that the emulator follows is trusted.
 
 Tables give a rule the status that its source deserves. What GPUs have confirmed since is in silicon.json, {rule: [GPU, ...]},
-which `nvfp4bench confirm --record` writes, and overrides that.
+which `nvfp4bench confirm --record` writes, and overrides that for the targets of those GPUs' families, and no others: tensor
+cores of another family may add in another way.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 Status = Literal["silicon", "independent compiler", "documented only"]
 """Recorded vectors of a GPU agree; kernels by another compiler give exact results with it; or it is only written down."""
+STATUSES: tuple[Status, ...] = get_args(Status)
 SILICON = Path(__file__).with_name("silicon.json")
+FAMILIES = (
+    ("ampere", {80, 86, 87}),
+    ("ada", {89}),
+    ("hopper", {90}),
+    ("blackwell", {100, 103, 110}),
+    ("rtx blackwell", {120, 121}),
+)
+"""By the number in the target's name: what has the same tensor cores."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +46,14 @@ def confirmed() -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(gpus) for name, gpus in json.loads(SILICON.read_text()).items()}
 
 
-def with_silicon(rules: Mapping[str, Rule]) -> dict[str, Rule]:
-    """`rules`, with the status of those that a GPU has confirmed."""
-    seen = confirmed()
-    return {name: replace(rule, status="silicon", gpus=seen[name]) if seen.get(name) else rule for name, rule in rules.items()}
+def family(target: str) -> str | None:
+    """Of a target, or of a GPU with its target behind it, e.g. "hopper" of "NVIDIA H200 (sm_90a)"; None if it is not known."""
+    number = re.search(r"\bsm_(\d+)[af]?\)?$", target)
+    return next((name for name, numbers in FAMILIES if number and int(number[1]) in numbers), None)
+
+
+def on_target(name: str, rule: Rule, target: str) -> Rule:
+    """The rule of this name, with the status that it has on `target`."""
+    wanted = family(target)
+    gpus = tuple(gpu for gpu in confirmed().get(name, ()) if wanted is not None and family(gpu) == wanted)
+    return replace(rule, status="silicon", gpus=gpus) if gpus else rule

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from impls.cuda.emulator.hardware import LANES
+
 if TYPE_CHECKING:
     from impls.cuda.emulator.counting.counters import Counters
-
-LANES = 32
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,15 @@ class Bound:
 def work(counters: Counters) -> dict[str, float]:
     """{rate's name: work} of what surely reaches each pipe.
 
-    "issue", "fma", "alu", "fp16", "fp64", "xu", "lsu": lanes of instructions; "tensor ...": multiply-accumulates;
+    "issue", "fma", "alu", "fp16", "fp64", "xu", "lsu": lanes of instructions, of warps of which a lane executes them (the
+    others may have been branched over); "tensor ...": multiply-accumulates;
     "shared": bytes of the banks; "dram": bytes that no cache can hold before the kernel starts.
     """
     done: dict[str, float] = {"issue": 0.0}
-    for kind, executions in zip(counters.kinds, counters.by_instruction("executions").tolist(), strict=True):
-        done["issue"] += LANES * kind.issues * executions
+    for kind, warps in zip(counters.kinds, counters.by_instruction("working").tolist(), strict=True):
+        done["issue"] += LANES * kind.issues * warps
         if kind.pipe not in ("none", "issue", "tensor"):
-            done[kind.pipe] = done.get(kind.pipe, 0.0) + LANES * kind.work * executions
+            done[kind.pipe] = done.get(kind.pipe, 0.0) + LANES * kind.work * warps
     done.update(counters.products_by_class())
     done["shared"] = float(counters.by_instruction("shared_least_bytes").sum())
     done["dram"] = float(counters.dram_bytes)
@@ -56,8 +57,8 @@ def bound(
 
     A pipe that `per_clock` lacks is unknown. No more SMs work than the launch has blocks.
     """
-    working = min(sms, counters.blocks) if counters.blocks else sms
-    return bound_of(work(counters), per_clock, sms=working, clock_hz=clock_hz, dram_bytes_per_second=dram_bytes_per_second)
+    busy = min(sms, counters.blocks)
+    return bound_of(work(counters), per_clock, sms=busy, clock_hz=clock_hz, dram_bytes_per_second=dram_bytes_per_second)
 
 
 def bound_of(

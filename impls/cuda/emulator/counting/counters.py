@@ -1,4 +1,4 @@
-"""What one kernel executed, counted by the index of its instructions."""
+"""What one launch executed, counted by the index of its instructions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from impls.cuda.emulator.counting import traffic
 from impls.cuda.emulator.counting.classes import classify, mma
+from impls.cuda.emulator.hardware import SECTOR
 
 _Place = TypeVar("_Place", bound=Hashable)
 
 COUNTED = (
     "executions",
+    "working",
     "lanes",
     "global_bytes",
     "global_requests",
@@ -23,28 +25,32 @@ COUNTED = (
     "wavefronts",
     "ideal_wavefronts",
     "shared_least_bytes",
-    "barrier_waits",
+    "barriers",
     "divergent_branches",
 )
-"""executions and what follows are per warp; lanes are those active; bytes are what the active lanes asked for."""
+"""executions and what follows are per warp, working those of which a lane has a guard that holds; lanes are those that come to
+the instruction, whatever their guard; bytes are what the lanes asked for that execute it."""
 
+EXECUTED = slice(COUNTED.index("executions"), COUNTED.index("lanes") + 1)
+GLOBAL = slice(COUNTED.index("global_bytes"), COUNTED.index("sectors") + 1)
 SHARED = slice(COUNTED.index("shared_bytes"), COUNTED.index("shared_least_bytes") + 1)
-"""Of `COUNTED`: what an access to shared memory adds to."""
+"""Of `COUNTED`: what an access to a memory adds to."""
+BARRIERS, DIVERGENT = COUNTED.index("barriers"), COUNTED.index("divergent_branches")
 
 
 class Counters:
-    """Adds up what the warps of one kernel do. All times of the same instruction are one number, whatever their order."""
+    """Adds up what the warps of one launch do. All times of the same instruction are one number, whatever their order."""
 
-    def __init__(self, instructions: Sequence[str]) -> None:
+    def __init__(self, instructions: Sequence[str], blocks: int) -> None:
         """`instructions` are names with all modifiers, e.g. "add.rn.f32". Raises Unknown where one has no class."""
         self.instructions = tuple(instructions)
         self.kinds = tuple(classify(name) for name in self.instructions)
-        self.blocks = 0
-        """Of the largest launch: at most as many SMs have worked."""
+        self.blocks = blocks
+        """At most as many SMs have worked."""
         self.dram_bytes = 0
         """Bytes that had to come from DRAM if no cache held them before: see `Footprint`."""
         self._counts = np.zeros((len(COUNTED), len(self.instructions)), np.int64)
-        self._sectors: dict[Hashable, int] = {}
+        self._sectors: dict[Hashable, tuple[int, int]] = {}
         self._wavefronts: dict[Hashable, NDArray[np.int64]] = {}
         """What patterns of addresses cost that have been seen: a loop repeats them."""
 
@@ -52,21 +58,30 @@ class Counters:
         """One of `COUNTED`, by index of the instruction."""
         return self._counts[COUNTED.index(counted)]
 
-    def executed(self, instruction: int, warps: int, lanes: int) -> None:
-        """`warps` executed it, each with one or more active lanes, `lanes` in all."""
-        column = self._counts[:, instruction]
-        column[0] += warps
-        column[1] += lanes
+    def executed(self, warps: NDArray[np.int64], working: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
+        """Of each instruction: how many warps came to it, how many of these did it, and how many lanes came."""
+        self._counts[EXECUTED] += (warps, working, lanes)
 
-    def global_access(self, instruction: int, addresses: NDArray[np.uint64], size: int, active: NDArray[np.bool_]) -> None:
-        """A load, store, copy or atomic of `size` bytes a lane; arrays are [warps, 32]."""
-        column = self._counts[:, instruction]
-        column[2] += size * np.count_nonzero(active)
-        column[3] += len(addresses)
-        pattern = _pattern(addresses, size, active, traffic.SECTOR)
+    def global_access(
+        self,
+        instruction: int,
+        addresses: NDArray[np.uint64],
+        size: int,
+        active: NDArray[np.bool_],
+        asked: int | None = None,
+    ) -> None:
+        """A load, store, copy or atomic of `size` bytes a lane; arrays are [warps, 32]. A warp without an active lane asks for
+        nothing. `asked`: bytes in all, where lanes want only the first of their `size`, in one sector."""
+        pattern = _pattern(addresses, size, active, SECTOR)
         if pattern not in self._sectors:
-            self._sectors[pattern] = int(traffic.sectors(addresses, size, active).sum())
-        column[4] += self._sectors[pattern]
+            requests = int(np.count_nonzero(active.any(axis=1)))
+            self._sectors[pattern] = requests, int(traffic.sectors(addresses, size, active).sum())
+        requested = size * int(np.count_nonzero(active)) if asked is None else asked
+        self._counts[GLOBAL, instruction] += (requested, *self._sectors[pattern])
+
+    def bulk_access(self, instruction: int, address: int, size: int) -> None:
+        """A bulk copy of `size` bytes, one or more, from global memory."""
+        self._counts[GLOBAL, instruction] += (size, 1, (address + size - 1) // SECTOR - address // SECTOR + 1)
 
     def shared_access(
         self, instruction: int, offsets: NDArray[np.unsignedinteger], size: int, active: NDArray[np.bool_]
@@ -82,24 +97,13 @@ class Counters:
         asked = len(rows) * matrices * traffic.WAVEFRONT
         self._counts[SHARED, instruction] += _sums(asked, traffic.matrix_wavefronts(rows, matrices))
 
-    def waited(self, instruction: int, warps: int) -> None:
-        """`warps` had to wait at a barrier."""
-        self._counts[9, instruction] += warps
+    def met(self, instruction: int, warps: int) -> None:
+        """`warps` came to a barrier, or found that the phase of an mbarrier was over."""
+        self._counts[BARRIERS, instruction] += warps
 
     def diverged(self, instruction: int, warps: int) -> None:
         """`warps` went two ways at a branch."""
-        self._counts[10, instruction] += warps
-
-    def launched(self, blocks: int) -> None:
-        self.blocks = max(self.blocks, blocks)
-
-    def merge(self, other: Counters) -> None:
-        """Adds another launch of the same kernel. Raises ValueError if it is another one."""
-        if self.instructions != other.instructions:
-            raise ValueError("counters of two different kernels cannot be added.")
-        self._counts += other._counts
-        self.blocks = max(self.blocks, other.blocks)
-        self.dram_bytes += other.dram_bytes
+        self._counts[DIVERGENT, instruction] += warps
 
     def totals(self) -> dict[str, int]:
         return dict(zip(COUNTED, self._counts.sum(axis=1).tolist(), strict=True))
@@ -113,25 +117,23 @@ class Counters:
         return self._grouped(places)
 
     def mma_by_kind(self) -> dict[str, dict[str, int]]:
-        """{MMA: {"executions": ..., "products": ...}}, products being multiply-accumulates of all warps."""
+        """{MMA: {"working": ..., "products": ...}}, products being multiply-accumulates of all warps that work."""
         found: dict[str, dict[str, int]] = {}
-        for name, executions in zip(self.instructions, self.by_instruction("executions").tolist(), strict=True):
+        for name, working in zip(self.instructions, self.by_instruction("working").tolist(), strict=True):
             described = mma(name)
-            if described is not None and executions:
-                entry = found.setdefault(described.name, {"executions": 0, "products": 0})
-                entry["executions"] += executions
-                entry["products"] += executions * described.products
+            if described is not None and working:
+                entry = found.setdefault(described.name, {"working": 0, "products": 0})
+                entry["working"] += working
+                entry["products"] += working * described.products
         return dict(sorted(found.items()))
 
     def products_by_class(self) -> dict[str, int]:
         """{class: multiply-accumulates}, e.g. {"tensor 16-bit": 4096}."""
         found: dict[str, int] = {}
-        for name, kind, executions in zip(
-            self.instructions, self.kinds, self.by_instruction("executions").tolist(), strict=True
-        ):
+        for name, kind, working in zip(self.instructions, self.kinds, self.by_instruction("working").tolist(), strict=True):
             described = mma(name)
-            if described is not None and executions:
-                found[kind.name] = found.get(kind.name, 0) + executions * described.products
+            if described is not None and working:
+                found[kind.name] = found.get(kind.name, 0) + working * described.products
         return dict(sorted(found.items()))
 
     def record(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from impls.cuda.emulator.counting.traffic import SECTOR
+from impls.cuda.emulator.hardware import SECTOR
 
 
 class Footprint:

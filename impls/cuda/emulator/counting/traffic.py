@@ -14,11 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from impls.cuda.emulator.hardware import LANES, SECTOR
 from impls.cuda.emulator.rules import Rule
 
-SECTOR = 32
-"""Bytes."""
-LANES = 32
 WORD = 4
 """Bytes of a bank in one wavefront."""
 WAVEFRONT = 128

@@ -6,7 +6,7 @@ A step executes one instruction for a front. It runs thousands of times, so all 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -78,6 +78,10 @@ class Binder:
         self.instruction = instruction
         guard = instruction.predicate
         self._guard: Source | None = self.predicate(guard.register, guard.negated) if guard else None
+
+    def rests_on(self, rules: Sequence[str]) -> None:
+        """The instruction follows these rules."""
+        self.state.watch.rests_on(self.instruction, rules)
 
     @property
     def operands(self) -> tuple[Operand, ...]:

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from impls.cuda.emulator.hardware import LANES as LANES
+
 Array = np.ndarray[Any, Any]
 Rows = slice | Array
 """Warps, as an index of the first axis of registers: a slice wherever they are evenly spaced, since a slice copies nothing."""
 
-LANES = 32
 NEVER = -1
 
 

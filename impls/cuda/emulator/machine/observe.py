@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from impls.cuda.emulator.arithmetic import RULES as ARITHMETIC
+from impls.cuda.emulator.checks.happens_before import RULES as CHECKED
 from impls.cuda.emulator.checks.happens_before import HappensBefore, Order, Repeats, Scope
 from impls.cuda.emulator.checks.reports import Access, Race
 from impls.cuda.emulator.checks.shadow import Region
 from impls.cuda.emulator.counting.classes import classify
 from impls.cuda.emulator.counting.counters import Counters
 from impls.cuda.emulator.counting.footprint import Footprint
+from impls.cuda.emulator.counting.traffic import RULES as COUNTED
 from impls.cuda.emulator.errors import Unknown
+from impls.cuda.emulator.machine.binding import Binder, Control, Step
 from impls.cuda.emulator.machine.fronts import LANES, Front
 from impls.cuda.emulator.machine.memory import GLOBAL_BASE, GlobalMemory
 from impls.cuda.emulator.machine.rules import RULES as MACHINE
-from impls.cuda.emulator.machine.state import Loaded, Shape, place_of
+from impls.cuda.emulator.machine.state import Loaded, Shape, State, place_of
 from impls.cuda.emulator.ptx.syntax import TYPE_BYTES, Instruction
-from impls.cuda.emulator.rules import Rule
+from impls.cuda.emulator.rules import Rule, on_target
 from impls.cuda.emulator.tensor_cores.rules import RULES as TENSOR_CORES
+
+if TYPE_CHECKING:
+    from impls.cuda.emulator.machine.program import Code
 
 Array = np.ndarray[Any, Any]
 
 RULES = {**ARITHMETIC, **TENSOR_CORES, **MACHINE}
+"""That instructions follow. What is checked and counted rests on `CHECKED` and `COUNTED` beside them."""
 Space = Literal["shared", "global"]
 COARSEST = 4
 """Bytes that the checks of order take as one, unless a kernel has narrower accesses."""
 ACCESSES = {"ld", "ldu", "st", "atom", "red"}
-COUNTED = ("executions", "lanes")
 
 
 class Observer:
@@ -49,6 +57,7 @@ class Observer:
         """Of all launches: what the checks of order know instructions by."""
         self.counters: list[Counters] = []
         self.rules: dict[str, Rule] = {}
+        """What was executed, checked and counted in the launches that are over rests on these."""
 
     def begin(self, loaded: Loaded, shape: Shape, overlaps: bool) -> None:
         """The next launch."""
@@ -62,24 +71,57 @@ class Observer:
         self._base = len(self._instructions)
         self._instructions += loaded.function.body
         self._warps_per_block = shape.warps
-        self._counter = _counters(loaded.function.body)
-        self._counter.launched(shape.blocks)
+        self._target = loaded.module.target
+        self._followed: dict[Instruction, set[str]] = {}
+        self._counter = _counters(loaded.function.body, shape.blocks)
         self.counters.append(self._counter)
         self._fetched_before = self._footprint.fetched_bytes
-        self.executions, self.lanes = (self._counter.by_instruction(name) for name in COUNTED)
+        self.idle = np.zeros(len(loaded.function.body), np.int64)
+        """By instruction: of the warps that came to it, those without a lane that executes it."""
 
     def reside(self, blocks: Sequence[int], shared_size: int) -> None:
         """These blocks execute next, all of them."""
         self._first_warp = blocks[0] * self._warps_per_block
         self._shared_size = shared_size
 
-    def end(self) -> None:
-        """The launch is over."""
+    def end(self, warps: Array, lanes: Array) -> None:
+        """The launch is over; int64 [instructions]: how many warps and lanes came to each."""
+        working = warps - self.idle
+        self._counter.executed(warps, working, lanes)
         self._counter.dram_bytes = self._footprint.fetched_bytes - self._fetched_before
+        body = self._instructions[self._base :]
+        executed = [self._followed.get(instruction, ()) for instruction, count in zip(body, working, strict=True) if count]
+        found = {name: RULES[name] for names in executed for name in names}
+        for name, rule in (found | (CHECKED if self._checks else {}) | (COUNTED if self._counts else {})).items():
+            here = on_target(name, rule, self._target)
+            if name not in self.rules or here.status != "silicon":  # of launches for different targets the least trusted
+                self.rules[name] = here
 
-    def rests_on(self, rules: Sequence[str]) -> None:
-        """An instruction of the kernel follows these rules."""
-        self.rules.update({name: RULES[name] for name in rules})
+    def rests_on(self, instruction: Instruction, rules: Sequence[str]) -> None:
+        """The instruction follows these rules if it is executed."""
+        self._followed.setdefault(instruction, set()).update(rules)
+
+    def counting(self, state: State, code: Code) -> Code:
+        """The same code, which tells `idle` which guards do not hold, if that is counted."""
+        if not self._counts:
+            return code
+        steps = [
+            self._guarded(Binder(state, instruction), pc, step) if instruction.predicate else step
+            for pc, (instruction, step) in enumerate(zip(state.loaded.function.body, code.steps, strict=True))
+        ]
+        return replace(code, steps=steps)
+
+    def _guarded(self, binder: Binder, pc: int, step: Step | Control) -> Step | Control:
+        idle = self.idle
+
+        def counted(front: Front) -> list[Front] | None:
+            mask = binder.mask(front)  # before the step, which may write its own guard
+            without = 0 if mask is None else front.count - np.count_nonzero(mask.any(axis=1))
+            became = step(front)
+            idle[pc] += without
+            return became
+
+        return counted  # type: ignore[return-value]
 
     def read(
         self,
@@ -129,6 +171,8 @@ class Observer:
         returns: bool,
     ) -> None:
         """A read and a write that nothing comes between; `returns`: the kernel gets what was read."""
+        if not active.any():
+            return
         self._count(front, space, positions, size, active, pc, writes=True)
         if self._order is not None and space != "local":
             inside = self._inside(space, positions)
@@ -149,14 +193,17 @@ class Observer:
             else:
                 self._order.read(warps, "shared", inside, 16, None, self._base + pc)
 
-    def copy_begins(self, front: Front, to: Array, active: Array, source: Array, reads: Array, size: int, pc: int) -> Array:
-        """cp.async from `source`, where `reads`, is under way; the answer, int64 [warps], identifies each warp's part."""
+    def copy_begins(self, front: Front, to: Array, active: Array, source: Array, read: Array, size: int, pc: int) -> Array:
+        """cp.async of `size` bytes a lane, the first `read` of them from `source`, is under way; the answer, int64 [warps],
+        identifies each warp's part."""
+        reads = active & (read > 0)
         if self._counts and reads.any():
-            self._count(front, "global", source, size, reads, pc, writes=False)
+            self._count(front, "global", source, size, reads, pc, writes=False, asked=int(read[reads].sum()))
         if self._order is None:
             return np.zeros(front.count, np.int64)
         into = Region("shared", self._inside("shared", to), size, active)
-        return self._order.async_issue(self._warps(front), into, Region("global", source, size, reads), self._base + pc)
+        out_of = _first_bytes(source, np.where(reads, read, 0), size, self._grain["global"])
+        return self._order.async_issue(self._warps(front), into, out_of, self._base + pc)
 
     def copy_ends(self, tokens: Array) -> None:
         """The warps of these parts have waited for them."""
@@ -166,11 +213,8 @@ class Observer:
     def bulk_begins(self, warp: int, to: int, source: int, size: int, pc: int) -> Array:
         """A bulk copy of one thread, from and to these positions, is under way."""
         steps = 16 * np.arange(size // 16)[None]
-        if self._counts:
-            column = self._counter.by_instruction
-            column("global_bytes")[pc] += size
-            column("global_requests")[pc] += 1
-            column("sectors")[pc] += (source + size - 1) // 32 - source // 32 + 1
+        if self._counts and size:
+            self._counter.bulk_access(pc, source, size)
             self._footprint.read((np.uint64(GLOBAL_BASE + source) + steps.astype(np.uint64)), 16)
         if self._order is None or not size:
             return np.zeros(0, np.int64)
@@ -237,9 +281,9 @@ class Observer:
         """At a branch, lanes of `count` warps went different ways."""
         self._counter.diverged(pc, count)
 
-    def waited(self, pc: int, count: int) -> None:
-        """`count` warps had to wait for others."""
-        self._counter.waited(pc, count)
+    def met(self, pc: int, count: int) -> None:
+        """`count` warps came to a barrier, or found that the phase of an mbarrier was over."""
+        self._counter.met(pc, count)
 
     def _warps(self, front: Front) -> Array:
         return front.warps + self._first_warp
@@ -252,7 +296,16 @@ class Observer:
         return block + self._first_warp // self._warps_per_block, byte, phase
 
     def _count(
-        self, front: Front, space: str, positions: Array, size: int, active: Array | None, pc: int, *, writes: bool
+        self,
+        front: Front,
+        space: str,
+        positions: Array,
+        size: int,
+        active: Array | None,
+        pc: int,
+        *,
+        writes: bool,
+        asked: int | None = None,
     ) -> None:
         if not self._counts or space == "local":
             return
@@ -261,18 +314,33 @@ class Observer:
             self._counter.shared_access(pc, (positions % self._shared_size).astype(np.uint64), size, everyone)
             return
         addresses = (positions + GLOBAL_BASE).astype(np.uint64)
-        self._counter.global_access(pc, addresses, size, everyone)
+        self._counter.global_access(pc, addresses, size, everyone, asked)
         (self._footprint.write if writes else self._footprint.read)(addresses if active is None else addresses[active], size)
 
 
-def _counters(body: Sequence[Instruction]) -> Counters:
+def _first_bytes(positions: Array, count: Array, size: int, grain: int) -> Region:
+    """Of `size` bytes at each of `positions` of global memory the first `count`, which may differ: in units that fit all,
+    of `grain` or more."""
+    if np.isin(count, (0, size)).all():
+        return Region("global", positions, size, count > 0)
+    unit = max(math.gcd(size, *np.unique(count).tolist()), grain)
+    steps = np.arange(0, size, unit)  # lanes follow each other, so that a lane's number is that of the column
+    return Region(
+        "global",
+        np.concatenate([positions + step for step in steps], axis=1),
+        unit,
+        np.concatenate([count > step for step in steps], axis=1),
+    )
+
+
+def _counters(body: Sequence[Instruction], blocks: int) -> Counters:
     """Raises Unknown, with the line, where an instruction is of no class."""
     for instruction in body:
         try:
             classify(instruction.opcode, instruction.modifiers)
         except Unknown as error:
             raise Unknown(f"{place_of(instruction)}: {error}") from error
-    return Counters([instruction.name for instruction in body])
+    return Counters([instruction.name for instruction in body], blocks)
 
 
 def grain_of(loaded: Sequence[Loaded], space: str) -> int:

@@ -152,7 +152,7 @@ def code(state: State) -> Code:
 def _step(state: State, instruction: Instruction, pc: int) -> tuple[Step | Control, bool]:
     binder = Binder(state, instruction)
     opcode = instruction.opcode
-    state.watch.rests_on(rule_of(opcode, instruction.modifiers))
+    binder.rests_on(rule_of(opcode, instruction.modifiers))
     if opcode == "mbarrier":
         return synchronise.mbarrier(binder, pc), instruction.modifiers[0] in synchronise.WAITS
     if opcode in ("bar", "barrier") and instruction.modifiers[0] == "warp":

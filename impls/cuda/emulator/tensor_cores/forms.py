@@ -7,17 +7,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from impls.cuda.emulator.errors import Unknown
+from impls.cuda.emulator.rules import family
 from impls.cuda.emulator.tensor_cores.formats import FORMATS, Format, through_half
 from impls.cuda.emulator.tensor_cores.multiply import BlockScaledMma, ConvertedMma, IntegerMma, Mma, WindowedMma
 from impls.cuda.emulator.tensor_cores.rounding import Output
 
-_FAMILIES = (  # by the number in the target's name
-    ("ampere", {80, 86, 87}),
-    ("ada", {89}),
-    ("hopper", {90}),
-    ("blackwell", {100, 103, 110}),
-    ("rtx blackwell", {120, 121}),
-)
 _FP8 = ("e4m3", "e5m2")
 _NARROW = (*_FP8, "e3m2", "e2m3", "e2m1")
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32}
@@ -45,15 +39,15 @@ class _Qualifiers:
 
 
 @cache
-def mma(modifiers: tuple[str, ...], target: str = "sm_120a") -> Mma:
+def mma(modifiers: tuple[str, ...], target: str) -> Mma:
     """The instruction `mma` with `modifiers` on `target`; Unknown if it is not to be had there, or not here."""
     said = _read(modifiers)
-    family = _family(target)
+    generation = _family(target)
     if said.scale_type:
         return _block_scaled(said, target)
     if said.a_type in ("s8", "u8"):
         return _integers(said)
-    return _floats(said, family, target)
+    return _floats(said, generation, target)
 
 
 def _read(modifiers: tuple[str, ...]) -> _Qualifiers:
@@ -91,11 +85,10 @@ def _read(modifiers: tuple[str, ...]) -> _Qualifiers:
 
 
 def _family(target: str) -> str:
-    number = re.match(r"sm_(\d+)", target)
-    for family, numbers in _FAMILIES:
-        if number and int(number[1]) in numbers:
-            return family
-    raise Unknown(f"the tensor cores of {target} are not known.")
+    found = family(target)
+    if found is None:
+        raise Unknown(f"the tensor cores of {target} are not known.")
+    return found
 
 
 def _registers(shape: tuple[int, int, int], bits: int) -> tuple[int, int]:
@@ -104,7 +97,7 @@ def _registers(shape: tuple[int, int, int], bits: int) -> tuple[int, int]:
     return m * k * bits // 1024, n * k * bits // 1024
 
 
-def _floats(said: _Qualifiers, family: str, target: str) -> Mma:
+def _floats(said: _Qualifiers, generation: str, target: str) -> Mma:
     kind = said.kind or ("fp8" if said.a_type in _FP8 else said.a_type)
     fp8 = said.a_type in _FP8 and said.b_type in _FP8
     architecture_specific = target.endswith(("a", "f"))
@@ -119,9 +112,9 @@ def _floats(said: _Qualifiers, family: str, target: str) -> Mma:
         raise said.unknown("the PTX ISA has no such types, or not with these qualifiers")
     if kind in ("fp8", "f8f6f4"):
         _require_types(said, _FP8 if kind == "fp8" else _NARROW)
-        if family == "ampere" or (kind == "f8f6f4" and family in ("ada", "hopper")):
+        if generation == "ampere" or (kind == "f8f6f4" and generation in ("ada", "hopper")):
             raise said.unknown(f"{target} does not have it")
-        if kind == "f8f6f4" and not (architecture_specific and (family == "rtx blackwell" or fp8)):
+        if kind == "f8f6f4" and not (architecture_specific and (generation == "rtx blackwell" or fp8)):
             raise said.unknown(f"{target} does not have it")
     else:
         _require_types(said, (said.a_type,))
@@ -131,19 +124,19 @@ def _floats(said: _Qualifiers, family: str, target: str) -> Mma:
     if said.c_type not in accumulators or said.d_type != said.c_type:
         raise said.unknown(f"C and D must be of one type, {' or '.join(accumulators)}")
     bits = _BITS.get(said.a_type, 8)
-    return _windowed(said, family, kind, shape, _registers(shape, bits))
+    return _windowed(said, generation, kind, shape, _registers(shape, bits))
 
 
-def _windowed(said: _Qualifiers, family: str, kind: str, shape: tuple[int, int, int], registers: tuple[int, int]) -> Mma:
+def _windowed(said: _Qualifiers, generation: str, kind: str, shape: tuple[int, int, int], registers: tuple[int, int]) -> Mma:
     narrow = kind in ("fp8", "f8f6f4")
     form, window, parts, rule = WindowedMma, 25, 1, "mma 25-bit window"
     a_format, b_format = FORMATS[said.a_type], FORMATS[said.b_type]
     output: Output = "f16" if said.d_type == "f16" else "f32"
-    if narrow and family in ("hopper", "blackwell"):
+    if narrow and generation in ("hopper", "blackwell"):
         assert isinstance(a_format, Format) and isinstance(b_format, Format)
         form, rule = ConvertedMma, "mma fp8 as two f16 MMAs"
         a_format, b_format = through_half(a_format), through_half(b_format)
-    elif family in ("ampere", "ada"):
+    elif generation in ("ampere", "ada"):
         parts = 2 if registers[0] == 4 else 1
         window, rule = (13, "mma 13-bit window") if narrow else (24, "mma 24-bit window")
         if narrow and output == "f32":

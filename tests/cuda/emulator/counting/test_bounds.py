@@ -15,10 +15,9 @@ CLOCK = 1e9
 
 
 def executed(counts: dict[str, int], blocks: int = 1000) -> Counters:
-    counters = Counters(list(counts))
-    counters.launched(blocks)
-    for number, warps in enumerate(counts.values()):
-        counters.executed(number, warps, 32 * warps)
+    counters = Counters(list(counts), blocks)
+    warps = np.array(list(counts.values()))
+    counters.executed(warps, warps, 32 * warps)
     return counters
 
 
@@ -73,6 +72,16 @@ def test_shared_memory_is_bound_by_its_conflicts_where_the_assembler_cannot_remo
     counters.shared_access(0, np.arange(0, 4096, 128, dtype=np.uint32)[None], 16, everyone)  # a column: 32 wavefronts
     counters.shared_access(1, np.zeros((1, 32), np.uint32), 4, everyone)  # one word for all, and maybe three more with it
     assert work(counters)["shared"] == 128 * (32 + 0.25)
+
+
+def test_a_warp_of_which_no_lane_executes_it_does_no_work() -> None:
+    """Machine code may branch over what a guard forbids: two warps came, one worked."""
+    names = [MMA, EX2, "red.global.add.f32", "ld.shared.v4.b32"]
+    counters = Counters(names, blocks=1)
+    two, one = np.full(len(names), 2), np.ones(len(names), np.int64)
+    counters.executed(two, one, 32 * two)
+    assert work(counters) == {"issue": 4 * 32, "xu": 32, "lsu": 2 * 32, "tensor 16-bit": 2048}
+    assert counters.mma_by_kind() == {"m16n8k16 f32.bf16.bf16.f32": {"working": 1, "products": 2048}}
 
 
 def test_what_the_assembler_may_drop_is_no_work() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from impls.cuda.emulator.counting import classes
 from impls.cuda.emulator.errors import Unknown
 from impls.cuda.emulator.tensor_cores.forms import mma
 from impls.cuda.emulator.tensor_cores.rules import RULES
@@ -24,6 +25,15 @@ def _forms() -> dict[str, tuple[str, ...]]:
     }
 
 
+CLASSES = {
+    **dict.fromkeys(("f16", "bf16"), "tensor 16-bit"),
+    "tf32": "tensor tf32",
+    **dict.fromkeys(("fp8", "f8f6f4", "mxf8f6f4"), "tensor fp8"),
+    "mxf4": "tensor mxfp4",
+    "mxf4nvf4": "tensor nvfp4",
+    "int8": "tensor int8",
+}
+"""{kind: class of its counters}"""
 FORMS = _forms()
 """Of ptxas: name, target -> whether some release assembles it."""
 
@@ -56,6 +66,23 @@ def test_as_ptxas_has_it():
         if _known(FORMS[name], target) != (accepted and not name.removeprefix("mma.sync/").startswith(NOT_HERE))
     }
     assert not differ
+
+
+def test_what_is_counted_of_an_mma_is_what_it_multiplies():
+    """Counters read the name by themselves; shape and types have to be those that are executed."""
+    compared = 0
+    for modifiers in FORMS.values():
+        for target in TARGETS:
+            if not _known(modifiers, target):
+                continue
+            executed, counted = mma(modifiers, target), classes.mma("mma", modifiers)
+            m, n, k = executed.shape
+            assert counted is not None and counted.products == m * n * k
+            types = f"{executed.accumulator}.{executed.a_type}.{executed.b_type}.{executed.accumulator}"
+            assert f"m{m}n{n}k{k} {types}" in counted.name
+            assert classes.classify("mma", modifiers).name == CLASSES[executed.kind]
+            compared += 1
+    assert compared > 100
 
 
 def test_either_order_of_qualifiers():

@@ -68,7 +68,7 @@ def _copy(binder: Binder, pc: int) -> Step:
             origin = _origin(state, lanes(source[front.rows], front), front, reads, read, size)
         else:
             origin = np.zeros_like(positions)
-        tokens = state.watch.copy_begins(front, positions, active, origin, reads, size, pc)
+        tokens = state.watch.copy_begins(front, positions, active, origin, read, size, pc)
         state.copies.issue(Copy(front.warps, positions, origin, size, read, active, tokens))
         state.progress += 1
 

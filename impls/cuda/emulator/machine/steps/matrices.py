@@ -19,7 +19,7 @@ from impls.cuda.emulator.tensor_cores.matrices import ROW_BYTES, MatrixMove, ldm
 def multiply(binder: Binder, pc: int) -> Step:
     """mma.sync d, a, b, c{, scale_a, {byte, thread}, scale_b, {byte, thread}}."""
     form = mma(binder.instruction.modifiers, binder.state.loaded.module.target)
-    binder.state.watch.rests_on(form.rules)
+    binder.rests_on(form.rules)
     result, *operands = binder.operands
     destinations = _registers(binder, result)
     a, b, c = (binder.parts(operand, "b32") for operand in operands[:3])
@@ -51,7 +51,7 @@ def multiply(binder: Binder, pc: int) -> Step:
 def load(binder: Binder, pc: int) -> Step:
     """ldmatrix registers, [row]."""
     move = ldmatrix(binder.instruction.modifiers)
-    binder.state.watch.rests_on((move.rule,))
+    binder.rests_on((move.rule,))
     destinations = _registers(binder, binder.operands[0])
     address = binder.address(binder.operands[1])
     if len(destinations) != move.registers:
@@ -80,7 +80,7 @@ def load(binder: Binder, pc: int) -> Step:
 def store(binder: Binder, pc: int) -> Step:
     """stmatrix [row], registers."""
     move = stmatrix(binder.instruction.modifiers)
-    binder.state.watch.rests_on((move.rule,))
+    binder.rests_on((move.rule,))
     address = binder.address(binder.operands[0])
     sources = binder.parts(binder.operands[1], "b32")
     state = binder.state
@@ -107,7 +107,7 @@ def transpose(binder: Binder, pc: int) -> Step:
     result, operand = binder.operands
     destination, source = binder.destination(result), binder.source(operand, "b32")
     modifiers = binder.instruction.modifiers
-    binder.state.watch.rests_on(("movmatrix",))
+    binder.rests_on(("movmatrix",))
 
     def step(front: Front) -> None:
         here, _ = chosen(front, binder.whole(front))

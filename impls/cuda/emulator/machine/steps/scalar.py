@@ -25,7 +25,7 @@ def arithmetic(binder: Binder) -> Step:
     result, *operands = binder.operands
     destinations = binder.destinations(result)
     known = operation(instruction.opcode, instruction.modifiers, results=len(destinations), operands=len(operands))
-    binder.state.watch.rests_on((known.rule,))
+    binder.rests_on((known.rule,))
     sources = [binder.source(operand, kind) for operand, kind in zip(operands, known.operands, strict=True)]
     if len(known.results) == 1:
         return _single(binder, known.function, sources, destinations[0], known.results[0])

@@ -59,7 +59,7 @@ def barrier(binder: Binder, pc: int) -> Control:
                         state.watch.arrives(warp, _phase(state, number, int(state.block_of[warp])))
                 state.barriers.arrive(number, state.block_of[at], at, count // LANES, None if action == "arrive" else pc + 1)
                 release(state, number, pc)
-                state.watch.waited(pc, int((state.barriers.resume[number, at] != NOWHERE).sum()))
+                state.watch.met(pc, at.size)
         return [each for each in passing if each.count]
 
     if result is not None:
@@ -286,7 +286,7 @@ def _wait(binder: Binder, pc: int) -> Control:
                     state.watch.finds_ended(warp, (block, byte, found.phase - 1))
         destination.put(front, mask, over)
         in_vain = np.asarray((active & ~over).any(axis=1))
-        state.watch.waited(pc, int(in_vain.sum()))
+        state.watch.met(pc, int(np.count_nonzero(active.any(axis=1) & ~in_vain)))
         fronts = [front.some(~in_vain, pc + 1), front.some(in_vain, pc + 1)]
         fronts[1].turn += 1
         fronts[1].seen = state.progress
