@@ -24,3 +24,7 @@ class Unknown(NotExecuted):
 
 class TooLong(NotExecuted):
     """More instructions than the caller allows."""
+
+
+class InternalError(NotExecuted):
+    """The emulator is at fault, not the kernel: what it was raised from says how."""

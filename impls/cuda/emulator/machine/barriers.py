@@ -6,12 +6,15 @@ PTX ISA 9.1, 9.7.13.1 (bar, barrier) and 9.7.13.15 (mbarrier).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from impls.cuda.emulator.errors import EmulationError
 from impls.cuda.emulator.machine.fronts import LANES
+
+if TYPE_CHECKING:
+    from impls.cuda.emulator.machine.binding import Destination
 
 Array = np.ndarray[Any, Any]
 
@@ -21,6 +24,15 @@ NOWHERE = -1
 
 class Meeting(EmulationError):
     """Warps do not agree on what they wait for."""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What a bar.red wants to know."""
+
+    destination: Destination
+    operator: str
+    """popc, and, or."""
 
 
 class Barriers:
@@ -39,8 +51,12 @@ class Barriers:
         """Where those go on that wait."""
         self.predicate = np.zeros((BARRIERS, warps, 32), bool)
         """What bar.red was given."""
+        self.reduction = np.full((BARRIERS, warps), None, object)
+        """The `Reduction` of those that wait at a bar.red."""
 
-    def arrive(self, number: int, blocks: Array, warps: Array, expected: int, resume: int | None) -> None:
+    def arrive(
+        self, number: int, blocks: Array, warps: Array, expected: int, resume: int | None, reduction: Reduction | None = None
+    ) -> None:
         """`warps` of `blocks`, one each, arrive at barrier `number`, and wait to go on at `resume`; None: go on at once."""
         if self.members[number, warps].any():
             raise Meeting(f"a warp arrives at barrier {number} again, before the others have")
@@ -54,6 +70,7 @@ class Barriers:
         self.members[number, warps] = True
         if resume is not None:
             self.resume[number, warps] = resume
+            self.reduction[number, warps] = reduction
 
     def complete(self, number: int, alive: Array, block_of: Array) -> list[Array]:
         """The warps that met, a group for each block where all that were expected are there; the barrier is ready for the next

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.cuda.emulator.errors import EmulationError, TooLong
+from impls.cuda.emulator.errors import EmulationError, InternalError, TooLong
 from impls.cuda.emulator.machine.binding import NotConverged
 from impls.cuda.emulator.machine.fronts import NEVER, Front, merged
 from impls.cuda.emulator.machine.program import Code
@@ -115,6 +115,11 @@ def _advance(state: State, program: Code, executed: Executed, front: Front, othe
             return _park(front, at, wait.needed)
         except EmulationError as error:
             raise located(state, body[min(at, len(body) - 1)], front, error) from error
+        except MemoryError:
+            raise
+        except Exception as error:
+            fault = InternalError(f"the emulator failed: {type(error).__name__}: {error}")
+            raise located(state, body[min(at, len(body) - 1)], front, fault) from error
         assert became is not None
         if others or state.released or len(became) != 1 or became[0].seen == state.progress:
             return became
@@ -133,6 +138,7 @@ def _park(front: Front, pc: int, needed: Array) -> list[Front]:
     """At `pc`, warps that have the lanes they need go on, and the others wait for theirs."""
     there = ((front.active() & needed) == needed).all(axis=1)
     going, waiting = front.some(there, pc), front.some(~there, pc)
+    assert waiting.count, "who needs lanes that are here already would ask for them for ever"
     waiting.waits_for_lanes = True
     return [each for each in (going, waiting) if each.count]
 

@@ -10,7 +10,7 @@ import numpy as np
 from impls.cuda.emulator.errors import BadLaunch, EmulationError, Unknown
 from impls.cuda.emulator.machine.binding import Binder, Control, Step, full, put
 from impls.cuda.emulator.machine.fronts import Front
-from impls.cuda.emulator.machine.memory import POISON, GlobalMemory
+from impls.cuda.emulator.machine.memory import GlobalMemory
 from impls.cuda.emulator.machine.rules import rule_of
 from impls.cuda.emulator.machine.state import At, Loaded, State
 from impls.cuda.emulator.machine.steps import access, asynchronous, atomics, control, cross_lane, matrices, scalar, synchronise
@@ -123,11 +123,10 @@ def load(
 
 
 def code(state: State) -> Code:
-    """The steps of the function that `state` is about to execute, bound to its registers."""
+    """The steps of the function that `state`, before it begins, is about to execute, bound to its registers."""
     function = state.loaded.function
     for name in undefined_registers(function):
         state.defined[name] = np.zeros_like(state.registers[name], bool)
-        state.registers[name].view(np.uint8)[...] = 1 if state.registers[name].dtype == np.bool_ else POISON
     steps: list[Step | Control] = []
     controls = set()
     for pc, instruction in enumerate(function.body):

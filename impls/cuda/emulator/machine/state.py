@@ -15,12 +15,11 @@ from impls.cuda.emulator.errors import EmulationError
 from impls.cuda.emulator.machine.barriers import Barriers, Mbarrier
 from impls.cuda.emulator.machine.copies import Copies
 from impls.cuda.emulator.machine.fronts import LANES, Front
-from impls.cuda.emulator.machine.memory import BlockMemory, GlobalMemory
+from impls.cuda.emulator.machine.memory import POISON, BlockMemory, GlobalMemory
 from impls.cuda.emulator.machine.schedules import Schedule
 from impls.cuda.emulator.ptx.syntax import Function, Instruction, Module
 
 if TYPE_CHECKING:
-    from impls.cuda.emulator.machine.binding import Destination
     from impls.cuda.emulator.machine.observe import Observer
 
 Array = np.ndarray[Any, Any]
@@ -76,7 +75,7 @@ class State:
         self.registers: dict[str, Array] = {}
         """[warps, 32] each."""
         self.defined: dict[str, Array] = {}
-        """bool [warps, 32] of the registers that some path reads before it writes them."""
+        """bool [warps, 32] of the registers that some path reads before it writes them: they start poisoned."""
         by_word: dict[type, list[str]] = {}
         for name, kind in loaded.function.registers.items():
             by_word.setdefault(word_of(kind), []).append(name)
@@ -97,8 +96,6 @@ class State:
         """int64 [warps, 1]: where a warp's shared memory starts."""
         self.local = BlockMemory(self.warps * LANES, loaded.local_bytes)
         self.local_base = (warp[:, None] * LANES + np.arange(LANES)) * self.local.size
-        self.reductions: dict[int, tuple[Destination, str]] = {}
-        """Where the bar.red at an instruction leaves its result, and what it is."""
         self.begin(blocks)
 
     def begin(self, blocks: Sequence[int]) -> None:
@@ -107,8 +104,10 @@ class State:
         self.progress = 0
         """Rises whenever something happens that somebody may have waited for."""
         self.alive = self.thread < self.shape.threads
-        for defined in self.defined.values():
+        for name, defined in self.defined.items():
             defined[...] = False
+            register = self.registers[name]
+            register.view(np.uint8)[...] = 1 if register.dtype == np.bool_ else POISON
         self.shared.forget()
         self.local.forget()
         self.barriers = Barriers(len(blocks), self.warps)

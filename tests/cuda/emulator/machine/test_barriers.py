@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from impls.cuda.emulator.checks.reports import RaceFound
+from impls.cuda.emulator.errors import Unknown
 from impls.cuda.emulator.machine.barriers import Meeting
 from impls.cuda.emulator.machine.execution import Deadlock
 from tests.cuda.emulator.machine.kernels import fails, run, words
@@ -116,6 +117,41 @@ def test_barrier_that_reduces(operator: str, expected: int) -> None:
     np.testing.assert_array_equal(out, 0)
 
 
+def test_barriers_that_reduce_hand_each_result_to_who_asked() -> None:
+    """Two pairs of warps meet at one barrier by different instructions, and so do the warps of one pair."""
+    out = words(128)
+    run(
+        """setp.eq.u32 %p1, %lane, 3; setp.gt.u32 %p3, %warp, 1; @%p3 bra SECOND; barrier.cta.red.popc.u32 %r1, 1, 64, %p1;
+            bra END; SECOND: setp.eq.u32 %p3, %warp, 2; @%p3 bra THIRD; barrier.cta.red.or.pred %p2, 2, 64, %p1;
+            selp.u32 %r1, 10, 20, %p2; bra END;
+            THIRD: barrier.cta.red.and.pred %p2, 2, 64, %p1; selp.u32 %r1, 10, 20, %p2; END: st.global.u32 [%at0], %r1;""",
+        out,
+        block=128,
+    )
+    np.testing.assert_array_equal(out, np.repeat([2, 2, 20, 10], 32))
+
+
+def test_mbarrier_modifiers_that_are_not_known_are_named() -> None:
+    for action in (
+        "init.foo.shared.b64 [full], 1",
+        "init.shared.b32 [full], 1",
+        "inval.parity.shared.b64 [full]",
+        "arrive.relaxed.cta.shared.b64 _, [full]",
+        "arrive.noComplete.shared.b64 %d1, [full], 1",
+        "test_wait.parity.relaxed.cta.shared.b64 %p2, [full], 0",
+    ):
+        fails(f"mbarrier.{action.partition(' ')[0]} is not known", f"mbarrier.{action};", globals_=ROOM, kind=Unknown)
+
+
+def test_mbarrier_that_no_lane_asks() -> None:
+    """The address is then anything."""
+    body = """setp.gt.u32 %p1, %t, 99; @%p1 mbarrier.arrive.shared.b64 _, [%r9];
+        @%p1 mbarrier.test_wait.parity.shared.b64 %p2, [%r9], 0; st.global.u32 [%at0], 1;"""
+    out = words()
+    run("mov.u32 %r9, 3;" + body, out)
+    np.testing.assert_array_equal(out, 1)
+
+
 def test_warps_that_have_ended_are_not_waited_for() -> None:
     out = words(128)
     run("setp.gt.u32 %p1, %warp, 1; @%p1 ret; bar.sync 0; st.global.u32 [%at0], 1;", out, block=128)
@@ -154,8 +190,9 @@ def test_barrier_that_warps_do_not_agree_on() -> None:
         kind=Meeting,
     )
     fails("a warp arrives at barrier 1 again", "bar.arrive 1, 96; bar.arrive 1, 96;", block=64, kind=Meeting)
-    fails("barrier 16 with 0 threads; there are 16", "mov.u32 %r1, 16; bar.sync %r1;")
-    fails("barrier 1 with 40 threads", "bar.sync 1, 40;", block=64)
+    fails("there is no barrier 16: a block has 0 to 15: bar", "mov.u32 %r1, 16; bar.sync %r1;")
+    fails("warp 1: there is no barrier 99", "mul.lo.u32 %r1, %warp, 99; bar.sync %r1, 32;", block=64)
+    fails("barrier 1 of 40 threads, which are no whole warps of 32", "bar.sync 1, 40;", block=64)
 
 
 # mbarrier
@@ -258,12 +295,15 @@ def test_arrival_that_counts_several() -> None:
         (f"{start(31)} @%p1 mbarrier.arrive.shared.b64 _, [full], 0;", "the count of an arrival is 1 at least"),
         (f"{start(0)}", "lane 0: an mbarrier of 0 arrivals; it has 1 to 1,048,575"),
         ("mbarrier.arrive.shared.b64 _, [full];", "no mbarrier was initialised at byte 0 of shared memory"),
-        (f"{start(1)} mbarrier.test_wait.parity.shared.b64 %p2, [full+4], 0;", "byte 1028 of shared memory can be no mbarrier"),
+        (f"{start(1)} mbarrier.test_wait.parity.shared.b64 %p2, [full+4], 0;", "8 B at 0x404 of shared memory are misaligned"),
         (
             f"{start(1)} mbarrier.test_wait.parity.shared.b64 %p2, [full+64], 0;",
-            "byte 1088 of shared memory can be no mbarrier",
+            "8 B at byte 1088 of 1040",
         ),
-        (f"{start(1)} mbarrier.test_wait.parity.b64 %p2, [%a0], 0;", "can be no mbarrier"),
+        (
+            f"{start(1)} mbarrier.test_wait.parity.b64 %p2, [%a0], 0;",
+            "an mbarrier is in shared memory, and this address is of global",
+        ),
         (
             f"""{start(1)} @%p1 mbarrier.inval.shared.b64 [full]; bar.warp.sync -1;
                 mbarrier.test_wait.parity.shared.b64 %p2, [full], 0;""",

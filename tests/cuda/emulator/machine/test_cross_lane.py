@@ -224,3 +224,25 @@ def test_lane_masks() -> None:
     )
     expected = [[1 << lane, (1 << lane) - 1, 2**32 - (1 << lane), 2**32 - (2 << lane)] for lane in range(32)]
     assert out.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "shfl.sync.idx.b32 %r1, %lane, 0, 31, -1;",
+        "vote.sync.any.pred %p2, %p3, -1;",
+        "match.any.sync.b32 %r1, %lane, -1;",
+        "redux.sync.add.u32 %r1, %lane, -1;",
+        "elect.sync %r1|%p2, -1;",
+        "bar.warp.sync -1;",
+    ],
+)
+def test_member_whose_predicate_is_off(instruction: str) -> None:
+    """ "executing threads wait until all threads in membermask have executed the same instruction": this one never will."""
+    start = "setp.ne.u32 %p1, %t, 38; setp.eq.u32 %p3, %t, %t;"
+    options = {"limit": 10_000}
+    told = "warp 1, lane 6: a lane that the member mask names does not execute this"
+    fails(told, f"{start} @%p1 {instruction}", block=64, options=options)
+    run(f"setp.eq.u32 %p1, %warp, 1; setp.eq.u32 %p3, %t, %t; @%p1 {instruction}", block=64, options=options)
+    named = instruction.replace("-1;", "0xFFFFFFBF;")
+    run(f"{start} setp.ne.u32 %p1, %lane, 6; @%p1 {named}", block=64, options=options)

@@ -15,7 +15,7 @@ HEAD = """.version 8.5
 .visible .entry k(.param .u64 p)
 {
 .reg .b64 %rd<4>;
-.reg .b32 %r<8>;
+.reg .b32 %r<8>; .reg .b16 %h<4>;
 .reg .pred %p<2>;
 """
 
@@ -43,6 +43,11 @@ def test_missing_operands_are_named(instruction):
         "ld.global.v4.u32 {%r1, %r2}, [%rd1];",
         "ld.global.u32 {%r1, %r2}, [%rd1];",
         "mov.u32 %r1, word;",
+        "mov.b64 {%r1, %r2, %r3}, %rd1;",
+        "mov.b64 {%r1}, %rd1;",
+        "mov.b64 {%h1, %h2}, %rd1;",
+        "mov.b64 %rd1, {%h1, %h2};",
+        "mov.b32 %r1, {%r2, %h1};",
         "mbarrier.arrive.b64 %rd1;",
     ],
 )

@@ -147,7 +147,8 @@ def meet(binder: Binder) -> Step:
 def _members(binder: Binder, operand: object) -> Callable[[Front], tuple[Array | None, Array]]:
     """The lanes that execute, and those that the member mask names and that are alive.
 
-    Raises `NotConverged` while one of them is elsewhere, `At` where a lane executes that is not a member.
+    Raises `NotConverged` while one of them is elsewhere, `At` where a lane executes that is not a member, or a member is here
+    and does not execute.
     """
     source = binder.source(operand, "b32")  # type: ignore[arg-type]
     everyone = isinstance(source, Constant) and int(source.value) == 0xFFFFFFFF
@@ -165,7 +166,12 @@ def _members(binder: Binder, operand: object) -> Callable[[Front], tuple[Array |
             row, lane = (int(i) for i in np.argwhere(executing & ~named)[0])
             raise At("this lane is not in its own member mask", row, lane)
         wanted = named & alive & executing.any(axis=1, keepdims=True)
-        if (wanted & ~executing).any():
+        absent = wanted & ~executing
+        if absent.any():
+            idle = absent & front.active()
+            if idle.any():
+                row, lane = (int(i) for i in np.argwhere(idle)[0])
+                raise At("a lane that the member mask names does not execute this", row, lane)
             raise NotConverged(wanted)
         return mask, wanted & executing
 

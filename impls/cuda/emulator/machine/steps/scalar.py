@@ -12,7 +12,7 @@ from impls.cuda.emulator.arithmetic.forms import BITS
 from impls.cuda.emulator.machine.binding import Array, Binder, Destination, Source, Step
 from impls.cuda.emulator.machine.fronts import Front
 from impls.cuda.emulator.machine.memory import LOCAL_BASE, SHARED_BASE
-from impls.cuda.emulator.ptx.syntax import Vector
+from impls.cuda.emulator.ptx.syntax import Register, Vector
 
 Function = Callable[..., Any]
 WINDOWS = {"global": 0, "const": 0, "shared": SHARED_BASE, "shared::cta": SHARED_BASE, "local": LOCAL_BASE}
@@ -37,6 +37,9 @@ def move(binder: Binder) -> Step:
     result, operand = binder.operands
     kind = binder.instruction.modifiers[-1]
     width = BITS.get(kind, 0)
+    for vector in (result, operand):
+        if isinstance(vector, Vector):
+            _require_fill(binder, vector, width)
     if isinstance(result, Vector):
         destinations = binder.destinations(result)
         return _several(
@@ -46,6 +49,15 @@ def move(binder: Binder) -> Step:
         parts = binder.parts(operand, f"b{width // len(operand.elements)}")
         return _single(binder, lambda *values: pack(width, values), parts, binder.destination(result), kind)
     return _single(binder, lambda value: value, [binder.source(operand, kind)], binder.destination(result), kind)
+
+
+def _require_fill(binder: Binder, vector: Vector, width: int) -> None:
+    """Raises `Unknown` unless the parts are as wide as the whole, so far as registers say how wide they are."""
+    kinds = binder.state.loaded.function.registers
+    each, rest = divmod(width, len(vector.elements))
+    known = [BITS.get(kinds[part.name]) for part in vector.elements if isinstance(part, Register)]
+    if rest or each not in (8, 16, 32, 64) or any(bits != each for bits in known):
+        raise binder.unknown(f"{width} bits as these {len(vector.elements)} parts, in {binder.instruction.name},")
 
 
 def address_space(binder: Binder) -> Step:

@@ -8,16 +8,27 @@ from typing import Any
 import numpy as np
 
 from impls.cuda.emulator.checks.happens_before import Scope
-from impls.cuda.emulator.machine.barriers import BARRIERS, NOWHERE, Mbarrier
+from impls.cuda.emulator.machine.barriers import BARRIERS, NOWHERE, Mbarrier, Reduction
 from impls.cuda.emulator.machine.binding import Array, Binder, Constant, Control, Source, Step, chosen, full, lanes
 from impls.cuda.emulator.machine.fronts import LANES, Front
-from impls.cuda.emulator.machine.memory import SHARED_BASE
 from impls.cuda.emulator.machine.state import At, State
+from impls.cuda.emulator.machine.steps.access import Access, places
 from impls.cuda.emulator.ptx.syntax import Address, Immediate
 
 RED = {"popc", "and", "or"}
 WAITS = ("test_wait", "try_wait")
 """Of mbarrier: what ends a run of instructions."""
+SHARED = {"shared", "shared::cta", "shared::cluster"}
+MODIFIERS = {
+    "init": set[str](),
+    "inval": set[str](),
+    "arrive": {"expect_tx", "release", "cta", "cluster"},
+    "expect_tx": {"relaxed", "cta", "cluster"},
+    "complete_tx": {"relaxed", "cta", "cluster"},
+    "test_wait": {"parity", "acquire", "cta", "cluster"},
+    "try_wait": {"parity", "acquire", "cta", "cluster"},
+}
+"""Of mbarrier, by what it does: those between that and the type, beside the space."""
 MOST_ARRIVALS = (1 << 20) - 1
 """Of an mbarrier."""
 SCOPES: Mapping[str, Scope] = {"cta": "cta", "cluster": "cluster", "gpu": "gpu", "gl": "gpu", "sys": "sys"}
@@ -33,9 +44,9 @@ def barrier(binder: Binder, pc: int) -> Control:
     number_of = binder.source(operands[0], "b32")
     count_of = binder.source(operands[1], "b32") if len(operands) > (2 if action == "red" else 1) else Constant(np.asarray(0))
     predicate = binder.source(operands[-1], "pred") if action == "red" else None
-    operator = modifiers[1] if action == "red" else None
-    if action not in ("sync", "arrive", "red") or (action == "red" and operator not in RED):
+    if action not in ("sync", "arrive", "red") or (result is not None and modifiers[1] not in RED):
         raise binder.unknown(binder.instruction.name)
+    reduction = None if result is None else Reduction(result, modifiers[1])
 
     def step(front: Front) -> list[Front]:
         warps = binder.whole(front)
@@ -46,8 +57,11 @@ def barrier(binder: Binder, pc: int) -> Control:
         numbers = lanes(number_of[here.rows], here)[:, 0]
         counts = lanes(count_of[here.rows], here)[:, 0]
         for number, count in {(int(n), int(c)) for n, c in zip(numbers, counts, strict=True)}:
-            if number >= BARRIERS or count % LANES:
-                raise At(f"barrier {number} with {count} threads; there are {BARRIERS}, and threads come in warps", 0, None)
+            wrong = int(np.searchsorted(front.warps, here.warps[(numbers == number) & (counts == count)][0]))
+            if number >= BARRIERS:
+                raise At(f"there is no barrier {number}: a block has 0 to {BARRIERS - 1}", wrong, None)
+            if count % LANES:
+                raise At(f"barrier {number} of {count} threads, which are no whole warps of {LANES}", wrong, None)
             left = here.warps[(numbers == number) & (counts == count)]
             while left.size:  # those that are too many for one phase are the first of the next
                 now = state.barriers.room(number, state.block_of[left], count // LANES)
@@ -57,14 +71,12 @@ def barrier(binder: Binder, pc: int) -> Control:
                 if action == "arrive":
                     for warp in at.tolist():
                         state.watch.arrives(warp, _phase(state, number, int(state.block_of[warp])))
-                state.barriers.arrive(number, state.block_of[at], at, count // LANES, None if action == "arrive" else pc + 1)
+                resume = None if action == "arrive" else pc + 1
+                state.barriers.arrive(number, state.block_of[at], at, count // LANES, resume, reduction)
                 release(state, number, pc)
                 state.watch.met(pc, at.size)
         return [each for each in passing if each.count]
 
-    if result is not None:
-        assert operator is not None
-        state.reductions[pc] = (result, operator)
     return step
 
 
@@ -88,8 +100,9 @@ def release(state: State, number: int, pc: int) -> None:
         if resume == NOWHERE:
             continue
         going = met[barriers.resume[number, met] == resume]
-        if resume - 1 in state.reductions:
-            _reduce(state, number, groups, resume - 1, going)
+        reduction = barriers.reduction[number, going[0]]
+        if reduction is not None:
+            _reduce(state, number, groups, reduction, going)
         for group in state.schedule.groups(going, state.slot_of[going]):
             alive = state.alive[group]
             state.released.append(Front(resume, group, None if alive.all() else alive.copy()))
@@ -101,15 +114,15 @@ def _phase(state: State, number: int, block: int) -> tuple[int, int, int]:
     return block, -1 - number, int(state.barriers.phase[number, block])
 
 
-def _reduce(state: State, number: int, groups: list[Array], pc: int, going: Array) -> None:
+def _reduce(state: State, number: int, groups: list[Array], reduction: Reduction, going: Array) -> None:
     """Give the warps that go on what bar.red found over their group."""
-    destination, operator = state.reductions[pc]
+    destination = reduction.destination
     for group in groups:
         given = state.barriers.predicate[number, group][state.alive[group]]
-        answer = {"popc": int(given.sum()), "and": bool(given.all()), "or": bool(given.any())}[operator]
+        answer = {"popc": int(given.sum()), "and": bool(given.all()), "or": bool(given.any())}[reduction.operator]
         rows = np.intersect1d(group, going)
         if rows.size:
-            destination.put(Front(pc, rows), state.alive[rows], np.asarray(answer).astype(destination.array.dtype))
+            destination.put(Front(0, rows), state.alive[rows], np.asarray(answer).astype(destination.array.dtype))
 
 
 def fence(binder: Binder) -> Step:
@@ -147,19 +160,18 @@ class _Objects:
     def __init__(self, binder: Binder, operand: Any) -> None:
         self.state = binder.state
         self.address = binder.address(operand)
-        self.generic = not any(each.startswith("shared") for each in binder.instruction.modifiers)
+        space = "shared" if any(each.startswith("shared") for each in binder.instruction.modifiers) else None
+        self.access = Access(space, 1, "b64", None, "relaxed")
 
-    def bytes_of(self, front: Front, mask: Array | None) -> tuple[Array, Array]:
-        """(int64 [warps, 32] byte of the block's shared memory, lanes that execute)."""
-        active = full(mask, front)
-        address = lanes(self.address[front.rows], front).astype(np.int64)
-        if self.generic:
-            address = address - SHARED_BASE
-        outside = active & ((address < 0) | (address + 8 > self.state.shared.limit) | (address % 8 != 0))
-        if outside.any():
-            row, lane = (int(i) for i in np.argwhere(outside)[0])
-            raise At(f"byte {int(address[row, lane])} of shared memory can be no mbarrier", row, lane)
-        return address, active
+    def bytes_of(self, front: Front, mask: Array | None) -> Array:
+        """int64 [warps, 32] byte of the block's shared memory, for the lanes that execute: one does at least."""
+        found = places(self.state, self.access, self.address[front.rows], front, mask)
+        for space, _, active in found:
+            if space != "shared":
+                row, lane = (int(i) for i in np.argwhere(full(active, front))[0])
+                raise At(f"an mbarrier is in shared memory, and this address is of {space} memory", row, lane)
+        ((_, positions, _),) = found
+        return np.asarray(positions - self.state.shared_base[front.rows])
 
     def find(self, block: int, byte: int, row: int, lane: int) -> Mbarrier:
         try:
@@ -170,12 +182,15 @@ class _Objects:
 
 def mbarrier(binder: Binder, pc: int) -> Step | Control:
     """mbarrier: init, inval, arrive, expect_tx, complete_tx, test_wait, try_wait."""
-    action = binder.instruction.modifiers[0]
+    action, *modifiers = binder.instruction.modifiers
+    if action not in MODIFIERS or modifiers[-1:] != ["b64"]:
+        raise binder.unknown(binder.instruction.name)
+    for modifier in modifiers[:-1]:
+        if modifier not in MODIFIERS[action] | SHARED:
+            raise binder.unknown(f".{modifier} of {binder.instruction.name}")
     if action in WAITS:
         return _wait(binder, pc)
     actions = {"init": _initialise, "inval": _invalidate, "arrive": _arrive, "expect_tx": _announce, "complete_tx": _announce}
-    if action not in actions:
-        raise binder.unknown(binder.instruction.name)
     return actions[action](binder)
 
 
@@ -217,8 +232,6 @@ def _announce(binder: Binder) -> Step:
 
 def _arrive(binder: Binder) -> Step:
     """With .expect_tx the operand is bytes that are announced, else a count of arrivals; the result is the phase."""
-    if "noComplete" in binder.instruction.modifiers:
-        raise binder.unknown(binder.instruction.name)
     place = next(number for number, operand in enumerate(binder.operands) if isinstance(operand, Address))
     destinations = binder.destinations(binder.operands[0]) if place else [None]
     objects = _Objects(binder, binder.operands[place])
@@ -246,13 +259,16 @@ def _each_lane(
 
     def step(front: Front) -> None:
         mask = binder.mask(front)
-        places, active = objects.bytes_of(front, mask)
+        active = full(mask, front)
+        if not active.any():
+            return
+        bytes_ = objects.bytes_of(front, mask)
         values = lanes(value_of[front.rows], front)
         results = np.zeros((front.count, LANES), np.uint64)
         for row in state.schedule.order(front.count).tolist():
             warp = int(front.warps[row])
             for lane in np.flatnonzero(active[row]).tolist():
-                found = one(int(state.block_of[warp]), int(places[row, lane]), row, lane, warp, int(values[row, lane]))
+                found = one(int(state.block_of[warp]), int(bytes_[row, lane]), row, lane, warp, int(values[row, lane]))
                 results[row, lane] = found or 0
         state.progress += 1
         if destination is not None:
@@ -271,13 +287,16 @@ def _wait(binder: Binder, pc: int) -> Control:
 
     def step(front: Front) -> list[Front]:
         mask = binder.mask(front)
-        places, active = objects.bytes_of(front, mask)
+        active = full(mask, front)
+        if not active.any():
+            return [front.at(pc + 1)]
+        bytes_ = objects.bytes_of(front, mask)
         phases = lanes(phase_of[front.rows], front)
         over = np.zeros((front.count, LANES), bool)
         for row, warp in enumerate(front.warps.tolist()):
             block = int(state.block_of[warp])
-            for byte in np.unique(places[row][active[row]]).tolist():
-                there = active[row] & (places[row] == byte)
+            for byte in np.unique(bytes_[row][active[row]]).tolist():
+                there = active[row] & (bytes_[row] == byte)
                 found = objects.find(block, byte, row, int(np.argmax(there)))
                 for value in np.unique(phases[row][there]).tolist():
                     if not (found.over(value & 1) if by_parity else found.phase > value):
