@@ -92,6 +92,14 @@ def emulate(
     memory = GlobalMemory()
     for kernel in kernels:
         _require_possible(kernel)
+    memory.reserve(
+        [
+            (value, name)
+            for kernel in kernels
+            for value, name in zip(kernel.arguments, _names(kernel), strict=True)
+            if _is_pointer(value, name)
+        ]
+    )
     arguments = [
         [_packed(value, memory, name) for value, name in zip(kernel.arguments, _names(kernel), strict=True)]
         for kernel in kernels
@@ -151,15 +159,20 @@ def _names(kernel: Kernel) -> Sequence[str]:
     return kernel.names or [f"argument {number}" for number in range(len(kernel.arguments))]
 
 
-def _packed(value: Any, memory: GlobalMemory, name: str) -> bytes:
-    """The bytes of an argument; arrays get an address."""
-    if value is None:
-        return bytes(8)
-    if isinstance(value, np.generic):
-        return value.tobytes()
+def _is_pointer(value: Any, name: str) -> bool:
+    """Whether an argument is memory, and no value. Raises BadLaunch if it is neither."""
+    if value is None or isinstance(value, np.generic):
+        return False
     if not isinstance(value, np.ndarray) and getattr(getattr(value, "device", None), "type", None) != "cpu":
         raise BadLaunch(f"{name} is neither a NumPy array or scalar nor a tensor in the CPU's memory, but {value!r:.80}")
-    return memory.place(value, name).to_bytes(8, "little")
+    return True
+
+
+def _packed(value: Any, memory: GlobalMemory, name: str) -> bytes:
+    """The bytes of an argument; arrays have an address."""
+    if value is None:
+        return bytes(8)
+    return value.tobytes() if isinstance(value, np.generic) else memory.place(value, name).to_bytes(8, "little")
 
 
 def _require_possible(kernel: Kernel) -> None:

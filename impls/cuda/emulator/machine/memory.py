@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,8 @@ class Allocation:
     """Generic address."""
     bytes: Array
     """The caller's memory, uint8."""
+    read_only: bool = False
+    """All arrays that lead here are."""
 
     @property
     def end(self) -> int:
@@ -50,7 +53,8 @@ class Allocation:
 class GlobalMemory:
     """All allocations, side by side in one array while kernels run.
 
-    address = memory.place(array)       an address for the array's memory; the same for arrays that share it
+    memory.reserve(arrays)              room for the memory of arrays, with names; arrays that share some share an allocation
+    address = memory.place(array)       the address of the array's first element
     memory.load()                       take the callers' contents over
     memory.store()                      give the contents back
     """
@@ -59,21 +63,43 @@ class GlobalMemory:
     arena: Array = field(default_factory=lambda: np.empty(0, np.uint8))
     _next: int = GLOBAL_BASE
     _starts: list[int] = field(default_factory=list)
-    _by_host_address: dict[int, Allocation] = field(default_factory=dict)
+    _hosts: list[tuple[int, int, Allocation]] = field(default_factory=list)
+    """(first address, end in the caller's process, allocation)."""
     _views: dict[int, Array] = field(default_factory=dict)
     _variables: dict[tuple[int, str], int] = field(default_factory=dict)
 
+    def reserve(self, arrays: Sequence[tuple[Any, str]]) -> None:
+        """Room for the memory that these arrays, each with its name, are part of: in the order of the first of each allocation,
+        whose name it has. Raises ValueError if a part of one is in an allocation of before."""
+        extents = [_extent(array)[1:] for array, _ in arrays]
+        new = [number for number, (base, size) in enumerate(extents) if size and self._holding(base, size) is None]
+        groups: list[list[int]] = []
+        end = 0
+        for number in sorted(new, key=lambda number: extents[number][0]):
+            base, size = extents[number]
+            if base < end:
+                groups[-1].append(number)
+            else:
+                groups.append([number])
+            end = max(end, base + size)
+        for group in sorted(map(sorted, groups)):
+            start = min(extents[number][0] for number in group)
+            end = max(sum(extents[number]) for number in group)
+            if any(start < theirs_end and theirs < end for theirs, theirs_end, _ in self._hosts):
+                raise ValueError("arrays that share memory have to be reserved together.")
+            one = self._allocate(arrays[group[0]][1], start, end - start, [arrays[number][0] for number in group])
+            self._hosts.append((start, end, one))
+
     def place(self, array: Any, name: str = "") -> int:
         """The address of the first element of a NumPy array or of a tensor of torch in the CPU's memory."""
-        host, base, size = _extent(array)
-        allocation = self._by_host_address.get(base)
-        if allocation is None or allocation.bytes.size < size:
-            allocation = Allocation(name or f"allocation {len(self.allocations)}", self._next, _bytes_at(base, size, array))
-            self._by_host_address[base] = allocation
-            self.allocations.append(allocation)
-            self._starts.append(allocation.start)
-            self._next += -(-(size + GUARD) // ALIGNMENT) * ALIGNMENT
-        return allocation.start + host - base
+        first, base, size = _extent(array)
+        if not size:
+            return self._allocate(name, base, 0, [array]).start
+        self.reserve([(array, name)])
+        held = self._holding(base, size)
+        assert held is not None
+        host, one = held
+        return one.start + first - host
 
     def variable(self, owner: object, contents: bytes, name: str) -> int:
         """The address of a variable of the module `owner`: one for all its launches."""
@@ -81,6 +107,14 @@ class GlobalMemory:
         if key not in self._variables:
             self._variables[key] = self.place(np.frombuffer(contents, np.uint8).copy(), name)
         return self._variables[key]
+
+    def read_only(self, positions: Array) -> list[tuple[Allocation, Array]]:
+        """Allocations that nobody may write, and which of these positions of the arena each holds."""
+        return [
+            (one, (positions >= one.start - GLOBAL_BASE) & (positions < one.end - GLOBAL_BASE))
+            for one in self.allocations
+            if one.read_only
+        ]
 
     def load(self) -> None:
         """Copy the callers' memory to where kernels see it."""
@@ -92,7 +126,7 @@ class GlobalMemory:
     def store(self) -> None:
         """Copy what kernels left to the callers' memory."""
         for one in self.allocations:
-            if one.bytes.flags.writeable:
+            if not one.read_only:
                 one.bytes[...] = self._of(one)
 
     def view(self, size: int) -> Array:
@@ -119,13 +153,28 @@ class GlobalMemory:
         index = bisect_right(self._starts, address) - 1
         return self.allocations[index] if index >= 0 and address < self.allocations[index].end else None
 
+    def _allocate(self, name: str, host: int, size: int, members: Sequence[Any]) -> Allocation:
+        """The next allocation: `size` bytes at `host` in the caller's process, which `members` are part of."""
+        called = name or f"allocation {len(self.allocations)}"
+        one = Allocation(called, self._next, _bytes_at(host, size, members), all(_is_read_only(each) for each in members))
+        self.allocations.append(one)
+        self._starts.append(one.start)
+        self._next += -(-(size + GUARD) // ALIGNMENT) * ALIGNMENT
+        return one
+
+    def _holding(self, base: int, size: int) -> tuple[int, Allocation] | None:
+        """Where in the caller's process the allocation that has these bytes begins, and which that is."""
+        found = ((start, one) for start, end, one in self._hosts if start <= base and base + size <= end)
+        return next(found, None)
+
     def _of(self, one: Allocation) -> Array:
         return self.arena[one.start - GLOBAL_BASE : one.end - GLOBAL_BASE]
 
     def _check(self, addresses: Array, size: int) -> None:
         starts = np.array([0, *self._starts], np.uint64)
         ends = np.array([0, *(one.end for one in self.allocations)], np.uint64)
-        outside = addresses + np.uint64(size) > ends[np.searchsorted(starts, addresses, side="right") - 1]
+        end = ends[np.searchsorted(starts, addresses, side="right") - 1]
+        outside = (addresses >= end) | (end - addresses < np.uint64(size))
         if outside.any():
             where = tuple(int(i) for i in np.argwhere(outside)[0])
             raise OutOfBounds(where, self._sentence(int(addresses[where]), size))
@@ -172,11 +221,13 @@ class BlockMemory:
         return self._views[size]
 
     def offsets(self, owners: Array, inside: Array, size: int) -> Array:
-        """Positions of accesses at byte `inside` of their owner's memory. Raises `OutOfBounds` with the first outside it."""
+        """Positions of accesses at byte `inside` of their owner's memory, unsigned. Raises `OutOfBounds` with the first that is
+        outside."""
         if int(inside.max(initial=0)) + size > self.limit:
-            where = tuple(int(i) for i in np.argwhere(inside.astype(np.int64) + size > self.limit)[0])
+            outside = inside > self.limit - size if size <= self.limit else np.ones(inside.shape, bool)
+            where = tuple(int(i) for i in np.argwhere(outside)[0])
             raise OutOfBounds(where, f"{size} B at byte {int(inside[where])} of {self.limit}")
-        return owners + inside
+        return owners + inside.astype(np.int64)
 
     def first_undefined(self, positions: Array, size: int) -> tuple[int, ...] | None:
         """Which of the accesses reads a byte that nobody wrote."""
@@ -203,22 +254,32 @@ class BlockMemory:
 def _extent(array: Any) -> tuple[int, int, int]:
     """(address of the first element, address and bytes of the memory that it is part of)."""
     if isinstance(array, np.ndarray):
-        owner = array
-        while isinstance(owner.base, np.ndarray):
-            owner = owner.base
-        return array.ctypes.data, owner.ctypes.data, owner.nbytes
+        owner = _owner(array)
+        steps = [(size - 1) * stride for size, stride in zip(owner.shape, owner.strides, strict=True)] if owner.size else []
+        low = owner.ctypes.data + sum(min(step, 0) for step in steps)
+        size = sum(abs(step) for step in steps) + owner.itemsize if owner.size else 0
+        return array.ctypes.data, low, size
     storage = array.untyped_storage()
     return array.data_ptr(), storage.data_ptr(), storage.nbytes()
 
 
-def _bytes_at(address: int, size: int, keeps: Any) -> Array:
-    """`size` bytes at `address`, which live as long as `keeps`."""
-    if isinstance(keeps, np.ndarray):
-        owner = keeps
-        while isinstance(owner.base, np.ndarray):
-            owner = owner.base
-        if owner.ctypes.data == address and owner.flags.c_contiguous:
+def _owner(array: Array) -> Array:
+    """The array that it is a view of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _is_read_only(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and not array.flags.writeable
+
+
+def _bytes_at(address: int, size: int, members: Sequence[Any]) -> Array:
+    """`size` bytes at `address`, which live as long as `members`, the arrays that are part of them."""
+    for array in members:
+        owner = _owner(array) if isinstance(array, np.ndarray) else None
+        if owner is not None and owner.flags.c_contiguous and (owner.ctypes.data, owner.nbytes) == (address, size):
             return owner.reshape(-1).view(np.uint8)
     buffer = (ctypes.c_uint8 * size).from_address(address) if size else (ctypes.c_uint8 * 0)()
-    buffer._keeps = keeps  # type: ignore[attr-defined]
+    buffer._keeps = members  # type: ignore[attr-defined]
     return np.asarray(buffer)

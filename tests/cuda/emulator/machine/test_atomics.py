@@ -11,6 +11,7 @@ import pytest
 
 from impls.cuda.emulator.checks.reports import RaceFound
 from impls.cuda.emulator.emulate import SchedulesDiffer
+from impls.cuda.emulator.errors import Unknown
 from tests.cuda.emulator.machine.kernels import fails, run, words
 
 Number = Any
@@ -168,3 +169,17 @@ def test_atomic_of_the_block_alone_is_too_narrow_for_two_blocks() -> None:
         kind=RaceFound,
     )
     run(body.replace("{0}", "gpu"), words(), grid=2)
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "atom.global.add.u32 %r1, [%a0], 1, 2;",
+        "red.global.add.u32 [%a0], 1, 2;",
+        "atom.global.cas.b32 %r1, [%a0], 1;",
+        "atom.global.cas.b32 %r1, [%a0], 1, 2, 3;",
+        "red.global.max.u32 [%a0];",
+    ],
+)
+def test_as_many_values_as_the_operation_takes(instruction: str) -> None:
+    fails(r"PTX line \d+: \d values of (atom|red)", instruction, words(), kind=Unknown)

@@ -10,6 +10,9 @@ import torch
 
 from impls.cuda.emulator.emulate import emulate
 from impls.cuda.emulator.errors import EmulationError
+from impls.cuda.emulator.machine.execution import InternalError
+from impls.cuda.emulator.machine.memory import GlobalMemory
+from impls.cuda.emulator.machine.steps import access as accesses
 from tests.cuda.emulator.machine.kernels import fails, kernel, run, words
 
 LANES = np.arange(32, dtype=np.uint32)
@@ -206,6 +209,28 @@ def test_first_byte_outside_an_array_is_told(offset: int, lane: int) -> None:
         fails(rf"PTX line \d+, block \(0, 0, 0\), warp 0, lane {lane}: out of bounds of global memory", body, given, other)
 
 
+@pytest.mark.parametrize(
+    "access",
+    ["ld.global.u32 %r1, [%d1+-4];", "st.global.u32 [%d1+-4], %t;", "ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%d1+-16];"],
+)
+def test_element_before_a_null_pointer(access: str) -> None:
+    """The end of the address space: the end of the access is 0 again."""
+    fails("lane 0: out of bounds of global memory: .* B at 0xfffffffffffffff", f"mov.u64 %d1, 0; {access}", words())
+    uneven = f"setp.eq.u32 %p1, %lane, 9; selp.b64 %d1, 0, %a0, %p1; add.u64 %d1, %d1, 16; @%p1 mov.u64 %d1, 0; {access}"
+    fails("lane 9: out of bounds of global memory: .* B at 0xfffffffffffffff", uneven, words(64), options={"checks": False})
+
+
+@pytest.mark.parametrize("error", [IndexError, ValueError, TypeError, AssertionError])
+def test_fault_of_the_emulator_is_told_as_one(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise error("of the emulator")
+
+    monkeypatch.setattr(accesses, "gather", broken)
+    told = rf"PTX line \d+, block \(0, 0, 0\), warp 0: the emulator failed: {error.__name__}: of the emulator: ld.global.u32"
+    found = fails(told, "ld.global.u32 %r1, [%at0];", words(), kind=InternalError)
+    assert isinstance(found.__cause__, error)
+
+
 def test_last_byte_inside_an_array_is_not() -> None:
     given = words(33)
     run("ld.global.u32 %r1, [%at0+4]; st.global.u32 [%at0+4], %lane;", given)
@@ -226,8 +251,9 @@ def test_lanes_that_take_no_part_may_have_any_address() -> None:
     ("sentence", "access"),
     [
         ("4 B at byte 128 of 128", "st.shared.u32 [%r1+4], 1;"),
-        ("out of bounds of shared memory", "st.shared.u32 [%r1+-128], 1;"),
+        ("4 B at byte 4294967292 of 128", "st.shared.u32 [%r1+-128], 1;"),
         ("out of bounds of shared memory", "ld.shared.u32 %r2, [%r1+1048576];"),
+        ("8 B at byte 18446744073709551608 of 12", "ld.local.u64 %d2, [-8];"),
         ("lane 31: out of bounds of local memory: 8 B at byte 8 of 12", "st.local.u64 [own+8], 1;"),
     ],
 )
@@ -249,6 +275,65 @@ def test_tensors_that_share_memory_have_one_allocation() -> None:
     array = np.arange(64, dtype=np.uint32).reshape(2, 32)
     run("ld.global.u32 %r1, [%at0+-128]; st.global.u32 [%at0], %r1;", array[1])
     np.testing.assert_array_equal(array[1], LANES)
+
+
+def test_arrays_that_overlap_have_one_allocation() -> None:
+    """None of them is a NumPy view of another: they share memory all the same."""
+    swap = """ld.global.u32 %r1, [%at0]; ld.global.u32 %r2, [%at1]; bar.warp.sync -1; st.global.u32 [%at0], %r2;
+        bar.warp.sync -1; st.global.u32 [%at1], %r1;"""
+    for first, second in ((0, 1), (1, 0), (0, 32), (32, 0)):
+        storage = torch.arange(64, dtype=torch.int32)
+        expected = storage.clone()
+        one, other = (expected[start : start + 32].clone() for start in (first, second))
+        expected[first : first + 32] = other
+        expected[second : second + 32] = one
+        run(swap, *(storage[start:].numpy() for start in (first, second)))
+        assert storage.tolist() == expected.tolist()
+    room = bytearray(range(128)) * 2
+    run(
+        "st.global.u32 [%at0], 1; bar.warp.sync -1; ld.global.u32 %r1, [%at1];",
+        *(np.frombuffer(room, np.uint32, 33, offset) for offset in (64, 4)),
+    )
+    assert room[:64] == bytes(range(64)) and room[64:192] == b"\1\0\0\0" * 32 and room[192:] == bytes(range(64, 128))
+
+
+def test_addresses_do_not_depend_on_where_the_caller_has_the_memory() -> None:
+    """Parts of one memory that only touch are two allocations, like arrays that are anywhere."""
+    storage = bytearray(512)
+    left, right = (np.frombuffer(storage, np.uint8, 256, offset) for offset in (0, 256))
+    for pair in ((left, right), (right, left), (np.zeros(256, np.uint8), np.zeros(256, np.uint8))):
+        memory = GlobalMemory()
+        memory.reserve([(each, "") for each in pair])
+        assert [memory.place(each) - (1 << 40) for each in pair] == [0, 512]
+    for first, second in ((0, 8), (8, 0)):
+        memory = GlobalMemory()
+        parts = [np.frombuffer(storage, np.uint8, 100, offset) for offset in (first, second)]
+        memory.reserve([(parts[0], ""), (np.zeros(4), ""), (parts[1], "")])
+        assert [memory.place(each) - (1 << 40) for each in parts] == [first, second]
+
+
+def test_memory_that_steps_over_elements() -> None:
+    """Every second element, also from the last to the first."""
+    for step in (2, -2):
+        storage = torch.zeros(64, dtype=torch.int32)
+        array = storage.numpy()[::step] if step < 0 else storage[::step].numpy()
+        run(f"setp.ne.u32 %p1, %t, 0; @%p1 ret; st.global.u32 [%a0+{4 * 31 * step}], 5;", array)
+        assert array[31] == 5 and int(storage.sum()) == 5
+
+
+@pytest.mark.parametrize(
+    "access",
+    ["st.global.u32 [%at1], 1;", "st.u32 [%at1], 1;", "red.global.add.u32 [%at1], 1;", "st.relaxed.gpu.global.u32 [%at1], 1;"],
+)
+def test_store_to_a_read_only_array(access: str) -> None:
+    given, out = np.frombuffer(bytes(128), np.uint32), words()
+    view = words()
+    view.flags.writeable = False
+    for array in (given, view[:]):
+        told = r"PTX line \d+, block \(0, 0, 0\), warp 0, lane 5: argument 1 is read-only"
+        fails(told, f"setp.gt.u32 %p1, %t, 4; @%p1 {access}", out, array)
+        run("ld.global.u32 %r1, [%at1]; st.global.u32 [%at0], %r1; setp.gt.u32 %p1, %t, 99; @%p1 " + access, out, array)
+        np.testing.assert_array_equal(out, array)
 
 
 @pytest.mark.parametrize(
@@ -304,6 +389,13 @@ def test_shared_memory_is_forgotten_between_blocks(writes: int, misses: int) -> 
 )
 def test_register_that_was_never_written(body: str, told: str) -> None:
     fails(f"lane {9 if 'mov' in body else 0}: register {told} is used before it is written", body, words())
+
+
+def test_registers_start_anew_in_every_block() -> None:
+    """What a register holds that was never written is the same in all blocks, whatever those before left there."""
+    out = words(32 * 200)
+    run("or.b32 %r1, %t, %r9; st.global.u32 [%at0], %r1; xor.b32 %r9, %t, %t;", out, grid=200)
+    np.testing.assert_array_equal(out, 0xFFFFFFFF)
 
 
 def test_part_of_a_register_that_was_never_written_may_be_dropped() -> None:

@@ -123,6 +123,44 @@ def test_replicated_store_does_not_hide_a_missing_barrier() -> None:
         )
 
 
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize("schedule", ["forward", "reverse", "seeded"])
+def test_strong_stores_of_several_warps_to_one_place(space: str, schedule: str) -> None:
+    """Morally strong: no race, and no fault. The schedule's order says which stays; lanes of one warp have to agree."""
+    place = "[%a0]" if space == "global" else "[room]"
+    body = f"""st.relaxed.gpu.{space}.u32 {place}, {{0}}; bar.sync 0; ld.relaxed.gpu.{space}.u32 %r1, {place};
+        st.global.u32 [%at1], %r1;"""
+    out, options, globals_ = words(128), {"schedules": (schedule,)}, ".shared .u32 room;"
+    run(body.replace("{0}", "%warp"), words(), out, block=128, globals_=globals_, options=options)
+    assert len(set(out.tolist())) == 1 and out[0] in {"forward": [3], "reverse": [0], "seeded": range(4)}[schedule]
+    told = r"warp \d, lane \d+: another lane of the same instruction writes something else"
+    fails(told, body.replace("{0}", "%t"), words(), out, block=128, globals_=globals_, options=options)
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        "st.shared.u32 [room], %r2;",
+        "st.shared.v2.u32 [room], {%r2, %r2};",
+        "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r3], {%r2};",
+    ],
+)
+def test_weak_stores_of_several_warps_to_one_place_come_in_the_schedules_order(store: str) -> None:
+    """Without the checks, which tell of the race."""
+    body = f"""add.u32 %r2, %warp, 7; and.b32 %r3, %lane, 7; mov.u32 %r4, room; mad.lo.u32 %r3, %r3, 16, %r4; {store}
+        bar.sync 0; ld.shared.u32 %r1, [room]; st.global.u32 [%at0], %r1;"""
+    for schedule, left in (("forward", 10), ("reverse", 7)):
+        out = words(128)
+        options = {"schedules": (schedule,), "checks": False}
+        run(body, out, block=128, globals_=".shared .align 16 .b8 room[128];", options=options)
+        np.testing.assert_array_equal(out, left)
+
+
+def test_rows_of_one_stmatrix_at_one_place() -> None:
+    body = "mov.u32 %r1, room; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {%lane};"
+    fails("lane 0: another lane of the same instruction", body, globals_=".shared .align 16 .b8 room[128];")
+
+
 # Launches that follow each other
 
 WRITE = "add.u32 %r1, %flat, 5; st.global.u32 [%at0], %r1;"

@@ -106,7 +106,8 @@ def load(binder: Binder, pc: int) -> Step:
 
 
 def store(binder: Binder, pc: int) -> Step:
-    """st. Lanes that write different values to one place in one instruction are an error."""
+    """st. Lanes of a warp that write different values to one place in one instruction are an error; warps write one after
+    another, which those of strong stores may, and the checks tell of weak ones."""
     access = access_of(binder)
     address = binder.address(binder.operands[0])
     sources = binder.parts(binder.operands[1], access.kind)
@@ -123,10 +124,22 @@ def store(binder: Binder, pc: int) -> Step:
         for number, source in enumerate(sources):
             values[..., number] = source[front.rows]
         for space, positions, active in places(state, access, address[front.rows], front, mask):
-            repeats = partial(found_there, state, space, positions, values, active)
-            state.watch.write(front, space, positions, access.size, active, pc, access.scope, access.order, repeats)
-            scatter(state, space, positions, access.size, values, active)
+            require_writeable(state, space, positions, active)
+            if access.scope is None:
+                repeats = partial(found_there, state, space, positions, values, active)
+                state.watch.write(front, space, positions, access.size, active, pc, repeats=repeats)
+                scatter(state, space, positions, access.size, values, active)
+            else:
+                strong(front, space, positions, values, active)
         state.progress += 1
+
+    def strong(front: Front, space: str, positions: Array, values: Array, active: Array | None) -> None:
+        there = full(active, front)
+        for row in state.schedule.order(front.count).tolist():
+            if there[row].any():
+                one, at = front.some(np.arange(front.count) == row, pc), slice(row, row + 1)
+                state.watch.write(one, space, positions[at], access.size, there[at], pc, access.scope, access.order)
+                _scatter_row(state, space, positions, access.size, values, there, row)
 
     return step
 
@@ -170,10 +183,9 @@ def bounded(state: State, space: str, address: Array, front: Front, mask: Array 
     try:
         if space == "global":
             return state.memory.offsets(address.astype(np.uint64, copy=False), size).astype(np.int64)
-        inside = np.minimum(address, address.dtype.type(2**31)).astype(np.int64)
         if space == "shared":
-            return state.shared.offsets(state.shared_base[front.rows], inside, size)
-        return state.local.offsets(state.local_base[front.rows], inside, size)
+            return state.shared.offsets(state.shared_base[front.rows], address, size)
+        return state.local.offsets(state.local_base[front.rows], address, size)
     except OutOfBounds as error:
         where = error.where if mask is None or mask[error.where] else tuple(int(i) for i in np.argwhere(mask)[0])
         raise At(f"out of bounds of {space} memory: {error}", where[0], where[1]) from error
@@ -187,6 +199,18 @@ def require_aligned(address: Array, mask: Array | None, size: int, space: str) -
     if odd.any():
         row, lane = (int(i) for i in np.argwhere(odd)[0])
         raise At(f"{size} B at {int(address[row, lane]):#x} of {space} memory are misaligned", row, lane)
+
+
+def require_writeable(state: State, space: str, positions: Array, active: Array | None) -> None:
+    """Raises `At` where one of the positions is in memory that the caller lent for reading."""
+    if space != "global":
+        return
+    for one, there in state.memory.read_only(positions):
+        if active is not None:
+            there &= active
+        if there.any():
+            row, lane = (int(i) for i in np.argwhere(there)[0])
+            raise At(f"{one.name} is read-only", row, lane)
 
 
 def array_of(state: State, space: str, size: int) -> Array:
@@ -206,25 +230,39 @@ def gather(state: State, space: str, positions: Array, size: int, element: np.dt
 
 
 def scatter(state: State, space: str, positions: Array, size: int, values: Array, active: Array | None) -> None:
-    """Write `values`, [warps, 32, size / element]. Raises `At` where another lane wrote something else to the same place."""
+    """Write `values`, [warps, 32, size / element]; where warps write to one place, one after another in the order of the
+    schedule. Raises `At` where another lane of the warp writes something else to the same place."""
+    chosen = slice(None) if active is None else active
+    if _put(state, space, positions[chosen], size, values[chosen]) is not None:
+        for row in state.schedule.order(len(positions)).tolist():
+            _scatter_row(state, space, positions, size, values, active, row)
+
+
+def _scatter_row(state: State, space: str, positions: Array, size: int, values: Array, active: Array | None, row: int) -> None:
+    """As `scatter`, what one warp writes."""
+    lanes_there = np.arange(positions.shape[1]) if active is None else np.flatnonzero(active[row])
+    lost = _put(state, space, positions[row, lanes_there], size, values[row, lanes_there])
+    if lost is not None:
+        lane = int(lanes_there[lost[0]])
+        raise At(f"another lane of the same instruction writes something else to this place of {space} memory", row, lane)
+
+
+def _put(state: State, space: str, positions: Array, size: int, values: Array) -> tuple[int, ...] | None:
+    """Write `values`, [..., size / element]. Returns which is the first that another has overwritten with something else."""
     word = min(size, LARGEST_WORD)
     array = array_of(state, space, word)
     per_word = values.shape[-1] * word // size
-    if active is not None:
-        positions, values = positions[active], values[active]
+    lost = None
     for part in range(size // word):
         slab = np.ascontiguousarray(values[..., part * per_word : (part + 1) * per_word])
         index = positions // word + part
         array[index] = slab.view(array.dtype)[..., 0]
-        left = array.take(index).view(values.dtype).reshape(slab.shape)
-        if (left != slab).any():
-            first = np.argwhere((left != slab).any(axis=-1))[0]
-            row, lane = (int(i) for i in (np.argwhere(active)[int(first[0])] if active is not None else first))
-            raise At(f"another lane of the same instruction writes something else to this place of {space} memory", row, lane)
-    if space != "global":
-        memory = state.shared if space == "shared" else state.local
-        for part in range(size // word):
-            memory.define(positions + part * word, word)
+        wrong = array.take(index).view(values.dtype).reshape(slab.shape) != slab
+        if lost is None and wrong.any():
+            lost = tuple(int(i) for i in np.argwhere(wrong)[0][:-1])
+        if space != "global":
+            (state.shared if space == "shared" else state.local).define(positions + part * word, word)
+    return lost
 
 
 def found_there(state: State, space: str, positions: Array, values: Array, active: Array | None = None) -> Array:

@@ -11,7 +11,7 @@ from impls.cuda.emulator.checks.happens_before import Order, Scope
 from impls.cuda.emulator.machine.binding import Array, Binder, Step, full, lanes
 from impls.cuda.emulator.machine.fronts import LANES, Front
 from impls.cuda.emulator.machine.state import word_of
-from impls.cuda.emulator.machine.steps.access import SCOPES, SPACES, Access, array_of, places
+from impls.cuda.emulator.machine.steps.access import SCOPES, SPACES, Access, array_of, places, require_writeable
 from impls.cuda.emulator.ptx.syntax import TYPE_BYTES
 
 SEMANTICS: Mapping[str, Order] = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
@@ -49,7 +49,9 @@ def atomic(binder: Binder, pc: int) -> Step:
     result, operands = (binder.operands[0], binder.operands[1:]) if returns else (None, binder.operands)
     destinations = binder.destinations(result) if result is not None else []
     address = binder.address(operands[0])
-    sources = [binder.source(operand, kind) for operand in operands[1:3]]
+    sources = [binder.source(operand, kind) for operand in operands[1:]]
+    if len(sources) != (2 if name == "cas" else 1):
+        raise binder.unknown(f"{len(sources)} values of {binder.instruction.name}")
     word, state = word_of(kind), binder.state
 
     def step(front: Front) -> None:
@@ -61,7 +63,10 @@ def atomic(binder: Binder, pc: int) -> Step:
         for found, positions, active in places(state, access, address[front.rows], front, mask):
             array, index = array_of(state, found, access.size), positions // access.size
             there = full(active, front)
+            require_writeable(state, found, positions, there)
             for row in state.schedule.order(front.count).tolist():
+                if not there[row].any():
+                    continue
                 one = front.some(np.arange(front.count) == row, pc)
                 at, active_lanes = positions[row : row + 1], there[row : row + 1]
                 state.watch.atomic(one, found, at, access.size, active_lanes, pc, scope, order, returns)

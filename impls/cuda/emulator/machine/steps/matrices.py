@@ -10,7 +10,7 @@ import numpy as np
 from impls.cuda.emulator.machine.binding import Array, Binder, Destination, Source, Step, chosen, lanes
 from impls.cuda.emulator.machine.fronts import Front
 from impls.cuda.emulator.machine.state import At
-from impls.cuda.emulator.machine.steps.access import found_there, locate
+from impls.cuda.emulator.machine.steps.access import found_there, locate, scatter
 from impls.cuda.emulator.ptx.syntax import Operand, Vector
 from impls.cuda.emulator.tensor_cores.forms import mma
 from impls.cuda.emulator.tensor_cores.matrices import ROW_BYTES, MatrixMove, ldmatrix, movmatrix, stmatrix
@@ -92,11 +92,10 @@ def store(binder: Binder, pc: int) -> Step:
         positions = _row_positions(binder, lanes(address[here.rows], here), here, move)
         rows = np.ascontiguousarray(move.to_rows(_stacked(sources, here)))
         flat = positions.reshape(here.count, -1)
-        repeats = partial(found_there, state, "shared", flat, rows.reshape(*flat.shape, ROW_BYTES))
+        values = rows.reshape(*flat.shape, ROW_BYTES)
+        repeats = partial(found_there, state, "shared", flat, values)
         state.watch.rows(here, positions, pc, writes=True, repeats=repeats)
-        view = state.shared.view(ROW_BYTES)
-        view[positions // ROW_BYTES] = rows.view(view.dtype)[..., 0]
-        state.shared.define(positions, ROW_BYTES)
+        scatter(state, "shared", flat, ROW_BYTES, values, None)
         state.progress += 1
 
     return step
