@@ -35,6 +35,8 @@ class Front:
     """How much had happened when it last waited in vain: it does not go on before more has."""
     polled: int = NEVER
     """How much had happened when it last was at the end of a loop that asks memory for something."""
+    rounds: int = 0
+    """How often in a row it has gone through a loop that reads memory."""
     waits_for_lanes: bool = False
     """At an instruction that wants lanes which are elsewhere."""
 
@@ -53,17 +55,17 @@ class Front:
     def some(self, chosen: Array, pc: int) -> Front:
         """Those of its warps that `chosen`, bool [warps], says, at `pc`."""
         mask = None if self.mask is None else self.mask[chosen]
-        return Front(pc, self.warps[chosen], mask, self.turn, self.seen, self.polled)
+        return Front(pc, self.warps[chosen], mask, self.turn, self.seen, self.polled, self.rounds)
 
     def lanes(self, active: Array, pc: int) -> Front:
         """Those of its lanes that `active`, bool [warps, 32], says, at `pc`."""
         chosen = active.any(axis=1)
         mask = active[chosen]
-        return Front(pc, self.warps[chosen], None if mask.all() else mask, self.turn, self.seen, self.polled)
+        return Front(pc, self.warps[chosen], None if mask.all() else mask, self.turn, self.seen, self.polled, self.rounds)
 
     def at(self, pc: int) -> Front:
         """The same lanes at `pc`."""
-        return Front(pc, self.warps, self.mask, self.turn, self.seen, self.polled)
+        return Front(pc, self.warps, self.mask, self.turn, self.seen, self.polled, self.rounds)
 
 
 def rows_of(warps: Array) -> Rows:
@@ -94,4 +96,5 @@ def merged(fronts: Sequence[Front]) -> Front:
         max(front.turn for front in fronts),
         max(front.seen for front in fronts),
         max(front.polled for front in fronts),
+        max(front.rounds for front in fronts),
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from impls.cuda.emulator.checks.reports import RaceFound
 from impls.cuda.emulator.emulate import Kernel, emulate
 from impls.cuda.emulator.errors import EmulationError
 from impls.cuda.emulator.machine.execution import Deadlock, TooLong
+from impls.cuda.emulator.machine.steps import control
 from tests.cuda.emulator.machine.kernels import fails, module, run, words
 
 LANES = np.arange(32, dtype=np.uint32)
@@ -159,6 +161,48 @@ def test_waiting_for_a_flag_does_not_keep_its_writer_from_running(spin: str, pro
     expected = np.full((4, 32), 35)
     expected[producer] = LANES * 5
     np.testing.assert_array_equal(out.reshape(4, 32), expected)
+
+
+PLAIN = {
+    "bare": "SPIN: ld.{1}.u32 %r1, [{2}]; setp.ne.u32 %p2, %r1, 1; @%p2 bra SPIN;",
+    "counts": "SPIN: add.u32 %r8, %r8, 1; ld.{1}.u32 %r1, [{2}]; setp.eq.u32 %p2, %r1, 1; @%p2 bra GO; bra SPIN; GO:",
+}
+
+
+@pytest.mark.parametrize("spin", PLAIN)
+@pytest.mark.parametrize(("space", "place"), [("global", "%a0"), ("shared", "flag")])
+@pytest.mark.parametrize("schedule", ["forward", "reverse", "seeded"])
+def test_waiting_by_plain_loads_does_not_keep_the_writer_from_running(
+    spin: str, space: str, place: str, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A race, and told as one; the writer is behind in the program, or the warp that comes last in reverse order."""
+    wait = PLAIN[spin].replace("{1}", space).replace("{2}", place)
+    body = f"""mov.u32 %r8, 0; setp.eq.u32 %p1, %t, 0; @%p1 st.shared.u32 [flag], 0; bar.sync 0; setp.eq.u32 %p1, %warp, 0;
+        @%p1 bra WRITE; {wait} bra END; WRITE: st.{space}.u32 [{place}], 1; END: st.global.u32 [%at1], 3;"""
+    launch = {"block": 96, "globals_": ".shared .u32 flag;"}
+    options = {"schedules": (schedule,), "limit": 10_000}
+    monkeypatch.setattr(control, "PATIENCE", 100)
+    flag, out = np.zeros(1, np.uint32), words(96)
+    run(body, flag, out, options={**options, "checks": False}, **launch)
+    np.testing.assert_array_equal(out, 3)
+    flag[0] = 0
+    fails("reads at PTX line .* after|writes at PTX line .* after", body, flag, out, kind=RaceFound, options=options, **launch)
+
+
+def test_plain_load_of_a_flag_that_nobody_writes_is_a_deadlock() -> None:
+    spin = PLAIN["bare"].replace("{1}", "global").replace("{2}", "%a0")
+    fails("deadlock: .*nobody will do any more", spin, np.zeros(1, np.uint32), kind=Deadlock, block=64)
+
+
+def test_loop_that_adds_up_what_it_loads_is_no_wait() -> None:
+    """Lanes leave it one after the other, and all meet behind it: nobody goes ahead."""
+    body = """mov.u32 %r1, 0; mov.u32 %r2, 0; LOOP: ld.global.u32 %r3, [%at0]; add.u32 %r1, %r1, %r3; add.u32 %r2, %r2, 1;
+        setp.le.u32 %p1, %r2, %lane; @%p1 bra LOOP; st.global.u32 [%at1], %r1;"""
+    out = words(64)
+    report = run(body, np.full(64, 2, np.uint32), out, block=64, options={"schedules": ("forward",)})
+    np.testing.assert_array_equal(out, np.tile(2 * LANES + 2, 2))
+    last = report.counters[0].instructions.index("st.global.u32")
+    assert int(report.counters[0].by_instruction("executions")[last]) == 2
 
 
 def test_lanes_of_one_warp_may_wait_for_each_other() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from impls.cuda.emulator.machine.binding import Binder, Control, full, lanes
@@ -9,7 +11,13 @@ from impls.cuda.emulator.machine.fronts import Front
 from impls.cuda.emulator.machine.state import At, State
 from impls.cuda.emulator.machine.steps.access import STRONG
 from impls.cuda.emulator.machine.steps.synchronise import release
+from impls.cuda.emulator.ptx.roles import reads, writes
 from impls.cuda.emulator.ptx.syntax import Instruction, Label, Symbol
+
+PATIENCE = 10_000
+"""Rounds of a loop with plain loads. Fewer would part the warps of long loops, whose lanes then meet again later or never."""
+OWN = {"param", "param::entry", "const", "local", "nc"}
+"""Of a load: nobody else writes there while the kernel runs."""
 
 
 def branch(binder: Binder, pc: int) -> Control:
@@ -64,10 +72,17 @@ def indexed(binder: Binder, pc: int) -> Control:
 
 def _polling(state: State, step: Control, pc: int, to: int) -> Control:
     """The same branch; if it ends a loop that asks memory for something, who finds that nothing has happened lets others go
-    first, as they may never come to write what it waits for else."""
+    first, as they may never come to write what it waits for else.
+
+    A loop asks if it has a strong load or an atomic, or has a plain load and does the same in each round until memory changes.
+    Most loops with plain loads count or add up: these are no waits, and as a rule the warps in one stay together. But some wait
+    and count, so after so many rounds others go first there too.
+    """
     loop = state.loaded.function.body[to : pc + 1]
-    if not any(_asks(instruction) for instruction in loop):
+    if not any(_reads_memory(instruction) for instruction in loop):
         return step
+    if not any(_asks(instruction) for instruction in loop) and not _repeats_itself(loop):
+        return _patient(step, to)
 
     def polls(front: Front) -> list[Front]:
         became = step(front)
@@ -83,9 +98,39 @@ def _polling(state: State, step: Control, pc: int, to: int) -> Control:
     return polls
 
 
+def _patient(step: Control, to: int) -> Control:
+    """The same branch, back to `to`, after which others go first each time that it was taken `PATIENCE` times in a row."""
+
+    def step_with_patience(front: Front) -> list[Front]:
+        became = step(front)
+        for each in became:
+            each.rounds = each.rounds + 1 if each.pc == to else 0
+            if each.rounds == PATIENCE:
+                each.turn, each.rounds = each.turn + 1, 0
+        return became
+
+    return step_with_patience
+
+
+def _reads_memory(instruction: Instruction) -> bool:
+    """Whether it reads what another thread may write."""
+    return instruction.opcode == "atom" or (instruction.opcode == "ld" and OWN.isdisjoint(instruction.modifiers))
+
+
 def _asks(instruction: Instruction) -> bool:
     """Whether it reads what another thread may be about to write."""
     return instruction.opcode == "atom" or (instruction.opcode == "ld" and not STRONG.keys().isdisjoint(instruction.modifiers))
+
+
+def _repeats_itself(loop: Sequence[Instruction]) -> bool:
+    """Whether no register takes something from one round to the next: none is read before it is written, if it is."""
+    carried = {name for instruction in loop for name in writes(instruction)}
+    for instruction in loop:
+        if not carried.isdisjoint(reads(instruction)):
+            return False
+        if instruction.predicate is None:
+            carried.difference_update(writes(instruction))
+    return True
 
 
 def leave(binder: Binder, pc: int) -> Control:
