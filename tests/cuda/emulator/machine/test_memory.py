@@ -316,8 +316,8 @@ def test_memory_that_steps_over_elements() -> None:
     for step in (2, -2):
         storage = torch.zeros(64, dtype=torch.int32)
         array = storage.numpy()[::step] if step < 0 else storage[::step].numpy()
-        run("setp.ne.u32 %p1, %t, 0; @%p1 ret; st.global.u32 [%a0], 5;", array)
-        assert array[0] == 5 and int(storage.sum()) == 5
+        run(f"setp.ne.u32 %p1, %t, 0; @%p1 ret; st.global.u32 [%a0+{4 * 31 * step}], 5;", array)
+        assert array[31] == 5 and int(storage.sum()) == 5
 
 
 @pytest.mark.parametrize(
