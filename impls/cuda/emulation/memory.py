@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from impls.cuda.emulator.emulate import Kernel, parsed
+from impls.cuda.emulator.emulate import RESIDENT_WARPS, Kernel, parsed
 from impls.cuda.emulator.machine.memory import GlobalMemory
 from impls.cuda.emulator.machine.observe import grain_of
 from impls.cuda.emulator.machine.program import load
@@ -57,7 +57,8 @@ def needed(kernels: Sequence[Kernel], buffer_bytes: int, *, checks: bool, shared
         shape = Shape(kernel.grid, kernel.block)
         taken = BLOCK * shape.blocks
         if checks:
-            taken += shape.blocks * each.shared_bytes // grain * (2 * STAMP + 4 * shape.warps)
+            resident = min(shape.blocks, max(RESIDENT_WARPS // shape.warps, 1))
+            taken += resident * each.shared_bytes // grain * (2 * STAMP + 4 * shape.warps)
             taken += shape.blocks * shape.warps * STAMP * 2 * (shape.warps + 2)
         launches.append(taken)
     return total + max(launches)

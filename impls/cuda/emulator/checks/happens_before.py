@@ -6,7 +6,8 @@ of a call are different ones, and each call is one moment.
 What is not seen: lanes of one warp are taken as one thread towards other warps (what one lane releases, its warp
 releases). Within a warp, a lane that reads or writes what another lane wrote needs `warp_sync` or a barrier between; a
 lane that writes what another lane of its warp read is noticed only in shared memory, and only by the last reading lane.
-A `bar.warp.sync` counts for all lanes whatever its mask.
+A `bar.warp.sync` counts for all lanes whatever its mask. There are no clusters: each block is its own, so that cluster
+scope is that of the block.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from impls.cuda.emulator.checks.clocks import NOTHING, Clocks, Ints, Message, Releases, combined, merged
-from impls.cuda.emulator.checks.reports import Access, Missing, Race, RaceFound
+from impls.cuda.emulator.checks.reports import Access, Missing, Race, RaceFound, TooMuch
 from impls.cuda.emulator.checks.shadow import (
     FLIGHT,
     SEVERAL,
@@ -125,39 +126,50 @@ class _Value:
 class HappensBefore:
     """Knows of each access whether it is ordered after all earlier ones that it conflicts with."""
 
-    def __init__(
-        self, blocks: int, warps_per_block: int, grain: Mapping[Literal["shared", "global"], int], blocks_per_cluster: int = 1
-    ) -> None:
+    def __init__(self, blocks: int, warps_per_block: int, grain: Mapping[Literal["shared", "global"], int]) -> None:
         """`grain`: bytes that are told apart, a divisor of every access's size: 4, or less if the kernel has narrower ones."""
         self._grain = grain
         self._spaces: dict[str, _Space] = {}
+        self._shared: dict[str, int] = {}
+        """Bytes that each block has of the spaces which end with it."""
         self._calls = [_SYNCHRONISES]
-        """What each moment was."""
+        """What each moment from `_first_call` on was."""
+        self._first_call = 0
         self._distinct: dict[_Call, _Call] = {}
         self._launches: list[tuple[int, int]] = []
-        self._begin(blocks, warps_per_block, blocks_per_cluster, earlier=0)
+        self._begin(blocks, warps_per_block, earlier=0)
 
     # Spaces and launches
 
     def add_shared(self, name: str, size: int) -> None:
-        """A space of which every block has its own `size` bytes; it ends with the launch."""
-        stride = -(-size // self._grain["shared"] // WIDEST) * WIDEST
-        reads = BlockReads(self._clocks.blocks, stride, self._clocks.width)
-        self._spaces[name] = _Space(name, self._grain["shared"], stride, True, reads, self._clocks.blocks * stride)
+        """A space of which every block has its own `size` bytes, from when it resides; it ends with the launch."""
+        self._shared[name] = size
+
+    def reside(self, first: int, blocks: int) -> None:
+        """These blocks execute next. Those before have ended, and with them their shared memory and their copies."""
+        self._end_copies()
+        self._first_block = first
+        for place in [place for place in self._values if place[0] in self._shared]:
+            del self._values[place]
+        for name, size in self._shared.items():
+            stride = -(-size // self._grain["shared"] // WIDEST) * WIDEST
+            reads = BlockReads(blocks, stride, self._clocks.width)
+            self._spaces[name] = _Space(name, self._grain["shared"], stride, True, reads, blocks * stride)
 
     def add_global(self, name: str, size: int) -> None:
         """A space that all blocks and later launches share."""
         grains = -(-size // self._grain["global"] // WIDEST) * WIDEST
         self._spaces[name] = _Space(name, self._grain["global"], 0, False, GridReads(grains), grains)
 
-    def launch_boundary(self, blocks: int, warps_per_block: int, blocks_per_cluster: int = 1, overlaps: bool = False) -> None:
+    def launch_boundary(self, blocks: int, warps_per_block: int, overlaps: bool = False) -> None:
         """The next launch begins, and all copies of this one have ended.
 
         If it `overlaps` its predecessor, its warps know what that one did only after their `griddepcontrol_wait`.
         """
-        self.async_complete(np.array(list(self._flights), np.int64))
+        self._end_copies()
         self._moment(_SYNCHRONISES)
         self._spaces = {name: space for name, space in self._spaces.items() if not space.shared}
+        self._shared = {}
         for space in self._spaces.values():
             assert isinstance(space.reads, GridReads)
             if overlaps:
@@ -165,19 +177,26 @@ class HappensBefore:
             else:
                 space.reads.forget()
         earlier = self._launches[-1][0] if overlaps else self._now
-        self._begin(blocks, warps_per_block, blocks_per_cluster, earlier)
+        if not overlaps:  # everybody knows all there was, so that nobody asks what it was
+            self._first_call, self._calls, self._distinct = self._now, [_SYNCHRONISES], {}
+            self._launches.clear()
+        self._begin(blocks, warps_per_block, earlier)
 
-    def _begin(self, blocks: int, width: int, blocks_per_cluster: int, earlier: int) -> None:
+    def _end_copies(self) -> None:
+        self.async_complete(np.array(list(self._flights), np.int64))
+
+    def _begin(self, blocks: int, width: int, earlier: int) -> None:
         self._launches.append((self._now, width))
+        self._first_block = 0
         self._clocks = Clocks(blocks, width, self._now, earlier)
-        self._reach: dict[Scope, int] = {"cta": 1, "cluster": blocks_per_cluster, "gpu": _EVERYWHERE, "sys": _EVERYWHERE}
+        self._reach: dict[Scope, int] = {"cta": 1, "cluster": 1, "gpu": _EVERYWHERE, "sys": _EVERYWHERE}
         self._fences: dict[int, dict[int, Message]] = {}
         """What each warp's strong writes release since its fences, by the fence's reach."""
         self._releasing: dict[int, dict[Hashable, _Messages]] = {}
         """What they release since a release at the same location."""
         self._observed: dict[int, dict[Hashable, _Messages]] = {}
         """What each warp's relaxed reads of a location saw released: a fence, or an acquire there, acquires it."""
-        self._values: dict[Hashable, _Value] = {}
+        self._values: dict[tuple[str, int], _Value] = {}
         self._arriving: dict[Hashable, _Messages] = {}
         self._completed: dict[Hashable, _Messages] = {}
         self._nodes: dict[Hashable, int] = {}
@@ -194,11 +213,17 @@ class HappensBefore:
 
     @property
     def _now(self) -> int:
-        return len(self._calls) - 1
+        return self._first_call + len(self._calls) - 1
+
+    def _call(self, time: int) -> _Call:
+        return self._calls[time - self._first_call]
 
     def _moment(self, call: _Call) -> int:
         self._calls.append(self._distinct.setdefault(call, call))
-        return self._now
+        now = self._now
+        if now >= FLIGHT:
+            raise TooMuch(f"The checks of order can tell {FLIGHT:,} moments apart, and there are more.")
+        return now
 
     # Accesses
 
@@ -280,10 +305,14 @@ class HappensBefore:
             )
         rows = region.offsets.astype(np.intp) // region.size
         if space.stride:
-            rows += (warps // self._clocks.width * (space.stride // grains))[:, None]
+            rows += (self._slots(warps) * (space.stride // grains))[:, None]
         if region.active is not None:
             rows = np.where(region.active, rows, space.padding // grains)
         return space, Touched(warps, grains, rows)
+
+    def _slots(self, warps: Warps) -> Warps:
+        """Whose part of shared memory is theirs."""
+        return warps // self._clocks.width - self._first_block
 
     def _known(self, space: _Space, warps: Warps) -> Ints:
         """Time [n] until which warps know all that anybody did in the space."""
@@ -309,7 +338,7 @@ class HappensBefore:
             unknown = generic & ~self._clocks.knows(warps, others, times, same_lane, fenced=True)
             missing = "proxy fence"
         if repeats is not None and unknown.any():
-            again = np.array([time != FLIGHT and self._calls[time].where == call.where for time in times.tolist()])
+            again = np.array([time != FLIGHT and self._call(time).where == call.where for time in times.tolist()])
             if again.any():
                 unknown &= ~(again & repeats()[at[:2]])
         if unknown.any():
@@ -357,7 +386,7 @@ class HappensBefore:
     ) -> NoReturn:
         grain = touched.grain(at)
         warp = int(touched.warps[at[0]])
-        offset = grain - (warp // self._clocks.width * space.stride)
+        offset = grain - int(self._slots(touched.warps)[at[0]]) * space.stride
         second = self._access(call, warp, at[1] & 31, self._now)
         if first >> TIME_BIT == FLIGHT:
             missing = "completion"
@@ -372,7 +401,7 @@ class HappensBefore:
             touched = (flight.out_of if read else flight.into)[1]
             lane = int(np.argwhere(touched.all_grains()[row] == grain)[0, 0]) & 31
             return self._access(_Call("copies asynchronously", flight.where), int(touched.warps[row]), lane, self._now)
-        return self._access(self._calls[time], warp, lane, time)
+        return self._access(self._call(time), warp, lane, time)
 
     def _access(self, call: _Call, warp: int, lane: int | None, time: int) -> Access:
         width = next(width for start, width in reversed(self._launches) if start <= time)
@@ -473,7 +502,7 @@ class HappensBefore:
         rows = touched.rows[0, self._active(space, touched)[0]]
         return [(space.name, row * touched.grains) for row in dict.fromkeys(rows.tolist())]
 
-    def _observe(self, warp: int, places: Sequence[Hashable], call: _Call, acquires: bool) -> None:
+    def _observe(self, warp: int, places: Sequence[tuple[str, int]], call: _Call, acquires: bool) -> None:
         assert call.reach is not None
         for place in places:
             if (value := self._values.get(place)) is not None:
@@ -491,7 +520,7 @@ class HappensBefore:
             if self._within(block * self._clocks.width, warp, min(reach, released)):
                 self._clocks.learn(warp, message)
 
-    def _publish(self, warp: int, places: Sequence[Hashable], call: _Call, releases: bool, begins: bool) -> None:
+    def _publish(self, warp: int, places: Sequence[tuple[str, int]], call: _Call, releases: bool, begins: bool) -> None:
         assert call.reach is not None
         block = warp // self._clocks.width
         messages: _Messages = {}

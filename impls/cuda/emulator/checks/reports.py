@@ -66,3 +66,7 @@ class RaceFound(EmulationError):
     def __init__(self, race: Race) -> None:
         super().__init__(str(race))
         self.race = race
+
+
+class TooMuch(EmulationError):
+    """The checks cannot remember all that the launch does; without them it can run."""

@@ -72,6 +72,8 @@ class Observer:
         """These blocks execute next, all of them."""
         self._first_warp = blocks[0] * self._warps_per_block
         self._shared_size = shared_size
+        if self._order is not None:
+            self._order.reside(blocks[0], len(blocks))
 
     def end(self) -> None:
         """The launch is over."""

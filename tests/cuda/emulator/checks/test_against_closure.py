@@ -146,6 +146,7 @@ def first_race(program: list[Step]) -> int | None:
 def checked(program: list[Step]) -> int | None:
     checker = HappensBefore(BLOCKS, WARPS, {"shared": 4, "global": 4})
     checker.add_shared("shared", 64)
+    checker.reside(0, BLOCKS)
     checker.add_global("global", 64)
     lane = np.arange(32)[None, :] == 0
     for at, step in enumerate(program):
