@@ -17,6 +17,7 @@ import numpy as np
 from impls.arch import Arch, find
 from impls.cuda.emulation import memory, report
 from impls.cuda.emulation.specification import Buffer, Specification, read, text_of
+from impls.cuda.emulator.checks.reports import TooMuch
 from impls.cuda.emulator.emulate import LIMIT, SEED, Report, emulate, parsed
 from impls.cuda.emulator.errors import BadLaunch, EmulationError, Unknown
 from impls.cuda.emulator.machine.execution import TooLong
@@ -75,6 +76,8 @@ def execute(arguments: argparse.Namespace) -> int:
         raise CommandError("this machine's memory is too small for it.") from error
     except TooLong as error:
         raise CommandError(f"{_sentence(error)} Raise --limit if it is no endless loop.") from error
+    except TooMuch as error:
+        raise CommandError(f"{_sentence(error)} --no-checks takes less.") from error
     except (BadLaunch, Unknown) as error:
         raise CommandError(_sentence(error)) from error
 
@@ -130,7 +133,7 @@ def _emulated(given: Specification, **options: Any) -> Report | EmulationError:
     """What happened, or the kernel's fault."""
     try:
         return emulate(given.kernels, same_bits=given.same_bits, **options)
-    except (BadLaunch, Unknown, TooLong):
+    except (BadLaunch, Unknown, TooLong, TooMuch):
         raise
     except EmulationError as error:
         return error

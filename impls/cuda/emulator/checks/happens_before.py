@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from impls.cuda.emulator.checks.clocks import NOTHING, Clocks, Ints, Message, Releases, combined, merged
+from impls.cuda.emulator.checks.grid_reads import GridReads
 from impls.cuda.emulator.checks.reports import Access, Missing, Race, RaceFound, TooMuch
 from impls.cuda.emulator.checks.shadow import (
     FLIGHT,
@@ -28,7 +29,6 @@ from impls.cuda.emulator.checks.shadow import (
     WIDEST,
     BlockReads,
     Grains,
-    GridReads,
     Region,
     Touched,
     in_flight,
@@ -250,7 +250,7 @@ class HappensBefore:
         now = self._moment(call)
         self._after_writes(memory, touched, call)
         self._after_strong(memory, touched, call)
-        memory.reads.record(touched, stamps(warps, now, offsets.shape[1]), self._clocks)
+        memory.reads.record(touched, now, self._clocks)
 
     def write(
         self,
