@@ -34,13 +34,16 @@ class GridReads:
 
     def __init__(self, grains: int) -> None:
         self._last = Grains(grains)
+        self._applied = False
+        """Whether a last read is there."""
         self._log = ReadLog(grains)
         self._flights = Flights()
 
     def forget(self) -> None:
         """All reads until now are known to everybody."""
-        if self._log.used:
+        if self._applied:
             self._last.flat[:] = 0
+            self._applied = False
         self._log.clear()
 
     def new_launch(self) -> None:
@@ -62,6 +65,9 @@ class GridReads:
             return found
         for part, stamp in self._log.to_apply(touched, clocks):
             self._apply(part, stamp)
+            self._applied = True
+        if not self._applied:
+            return None
         last = self._last.fetch(touched)
         mask = late(last, known)
         if mask is None:
@@ -122,6 +128,8 @@ class ReadLog:
         """Nothing was read."""
         self.used = False
         """Whether something has been read."""
+        self._low, self._high = self._grains, 0
+        """All that was read is there."""
         self._new: list[tuple[Touched, int]] = []
         """Not among the lines yet, and when: many at a time are cheaper."""
         self._lines = np.empty((len(Line._fields), 0), np.int64)
@@ -145,11 +153,12 @@ class ReadLog:
         if not self.used:
             return
         self._write_lines(clocks)
-        rows = touched.rows[touched.rows < self._grains // touched.grains]
-        if not rows.size:
+        low, high = int(touched.rows.min()) * touched.grains, (int(touched.rows.max()) + 1) * touched.grains
+        if high > self._grains:  # inactive lanes
+            high = (int(touched.rows[touched.rows < self._grains // touched.grains].max(initial=-1)) + 1) * touched.grains
+        if low >= self._high or high <= self._low:
             return
         lines = self._view()
-        low, high = int(rows.min()) * touched.grains, (int(rows.max()) + 1) * touched.grains
         chosen = np.flatnonzero((lines.high > low) & (lines.low < high) & (lines.applied == 0))
         lines.applied[chosen] = 1
         for some, part in self._by_pattern(chosen):
@@ -203,6 +212,8 @@ class ReadLog:
             lines = self._lines_of(grains, reads)
             self._lines[:, self._count : self._count + lines.shape[1]] = lines
             self._count += lines.shape[1]
+            self._low = min(self._low, int(lines[Line._fields.index("low")].min(initial=self._low)))
+            self._high = max(self._high, int(lines[Line._fields.index("high")].max(initial=self._high)))
         if len(alike) > 1:
             new = self._lines[:, start : self._count]
             new[:] = new[:, np.argsort(new[Line._fields.index("time")], kind="stable")]

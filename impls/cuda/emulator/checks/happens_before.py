@@ -26,6 +26,7 @@ from impls.cuda.emulator.checks.shadow import (
     FLIGHT,
     SEVERAL,
     TIME_BIT,
+    WHO,
     WIDEST,
     BlockReads,
     Grains,
@@ -34,6 +35,7 @@ from impls.cuda.emulator.checks.shadow import (
     in_flight,
     lane_of,
     late,
+    moment,
     stamps,
     time_of,
     warp_of,
@@ -136,6 +138,8 @@ class HappensBefore:
         """What each moment from `_first_call` on was."""
         self._first_call = 0
         self._distinct: dict[_Call, _Call] = {}
+        self._weak: dict[tuple[int, bool], _Call] = {}
+        """Weak accesses, the most frequent calls, by instruction and whether they write."""
         self._launches: list[tuple[int, int]] = []
         self._begin(blocks, warps_per_block, earlier=0)
 
@@ -179,6 +183,7 @@ class HappensBefore:
         earlier = self._launches[-1][0] if overlaps else self._now
         if not overlaps:  # everybody knows all there was, so that nobody asks what it was
             self._first_call, self._calls, self._distinct = self._now, [_SYNCHRONISES], {}
+            self._weak = {}
             self._launches.clear()
         self._begin(blocks, warps_per_block, earlier)
 
@@ -219,7 +224,16 @@ class HappensBefore:
         return self._calls[time - self._first_call]
 
     def _moment(self, call: _Call) -> int:
-        self._calls.append(self._distinct.setdefault(call, call))
+        return self._append(self._distinct.setdefault(call, call))
+
+    def _weak_access(self, where: int, writes: bool) -> tuple[_Call, int]:
+        call = self._weak.get((where, writes))
+        if call is None:
+            call = self._weak[where, writes] = _Call("writes" if writes else "reads", where, writes=writes)
+        return call, self._append(call)
+
+    def _append(self, call: _Call) -> int:
+        self._calls.append(call)
         now = self._now
         if now >= FLIGHT:
             raise TooMuch(f"The checks of order can tell {FLIGHT:,} moments apart, and there are more.")
@@ -246,8 +260,7 @@ class HappensBefore:
         if scope:
             self._strong(memory, touched, _Call("reads", where, self._reach[scope], writes=False), order, observes=True)
             return
-        call = _Call("reads", where, writes=False)
-        now = self._moment(call)
+        call, now = self._weak_access(where, writes=False)
         self._after_writes(memory, touched, call)
         self._after_strong(memory, touched, call)
         memory.reads.record(touched, now, self._clocks)
@@ -270,8 +283,7 @@ class HappensBefore:
         if scope:
             self._strong(memory, touched, _Call("writes", where, self._reach[scope]), order, begins=True)
             return
-        call = _Call("writes", where)
-        now = self._moment(call)
+        call, now = self._weak_access(where, writes=True)
         self._after_writes(memory, touched, call, repeats=repeats)
         self._after_reads(memory, touched, call)
         self._after_strong(memory, touched, call)
@@ -299,11 +311,11 @@ class HappensBefore:
     def _touch(self, warps: Warps, region: Region) -> tuple[_Space, Touched]:
         space = self._spaces[region.space]
         grains, rest = divmod(region.size, space.grain)
-        if rest or grains & (grains - 1):
+        if rest or region.size & (region.size - 1):
             raise ValueError(
                 f"An access of {region.size} bytes is no power of two of {space.name}'s {space.grain}-byte grains."
             )
-        rows = region.offsets.astype(np.intp) // region.size
+        rows = region.offsets.astype(np.intp) >> (region.size.bit_length() - 1)
         if space.stride:
             rows += (self._slots(warps) * (space.stride // grains))[:, None]
         if region.active is not None:
@@ -327,6 +339,12 @@ class HappensBefore:
         mask = late(stamp, known)
         if mask is None:
             return
+        if not proxy:  # what the same lane wrote in this launch it knows
+            mine = stamps(touched.warps, 0, touched.rows.shape[1])[:, :, None]
+            stamp = stamp.reshape(mask.shape)
+            mask &= ((stamp ^ mine) & WHO != 0) | (stamp < moment(self._clocks.start)) | (stamp >= FLIGHT << TIME_BIT)
+            if not mask.any():
+                return
         at = np.nonzero(mask)
         stamp = stamp.reshape(mask.shape)[at]
         warps, others, times = touched.warps[at[0]], warp_of(stamp), time_of(stamp)
@@ -350,8 +368,10 @@ class HappensBefore:
         space.writes.store(touched, stamp)
         if len(touched.warps) == 1:
             return
-        stored = space.writes.fetch(touched).reshape(*touched.rows.shape, -1)
-        overwritten = (warp_of(stored ^ stamp[:, :, None]) != 0) & self._active(space, touched)[:, :, None]
+        stored = space.writes.fetch_first(touched)  # who meets in one grain meets in all, for they are aligned
+        if np.array_equal(stored, np.broadcast_to(stamp, stored.shape)):
+            return
+        overwritten = (warp_of(stored ^ stamp) != 0) & self._active(space, touched)
         if not overwritten.any():
             return
         grains = touched.all_grains()

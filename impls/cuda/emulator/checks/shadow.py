@@ -12,7 +12,7 @@ An access is one 64-bit stamp, so that one comparison tells whether it is older 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,13 @@ FLIGHT = (1 << 30) - 1
 WIDEST = 32
 """Bytes of the widest access by one lane; a space is padded to a multiple, so that it can be seen as rows of any width."""
 
-_WHO = SEVERAL - 1
+WHO = SEVERAL - 1
 _LANDED = -1
-_WARP = SEVERAL | (_WHO & ~31)
+_WARP = SEVERAL | (WHO & ~31)
 _LANES = np.arange(32)
+
+
+Time = TypeVar("Time", int, Ints)
 
 
 def stamps(warps: NDArray[np.intp], now: int, lanes: int) -> Ints:
@@ -37,7 +40,7 @@ def stamps(warps: NDArray[np.intp], now: int, lanes: int) -> Ints:
     return ((warps << 5) + (now << TIME_BIT))[:, None] + columns
 
 
-def moment(time: Ints) -> Ints:
+def moment(time: Time) -> Time:
     """A stamp is smaller if and only if it is of that time or earlier."""
     return (time + 1) << TIME_BIT
 
@@ -47,7 +50,7 @@ def time_of(stamp: Ints) -> Ints:
 
 
 def warp_of(stamp: Ints) -> Ints:
-    return (stamp & _WHO) >> 5
+    return (stamp & WHO) >> 5
 
 
 def lane_of(stamp: Ints) -> Ints:
@@ -59,7 +62,7 @@ def in_flight(tokens: Ints) -> Ints:
     return ((FLIGHT << TIME_BIT) + (tokens << 5))[:, None]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Region:
     """What n warps access in one instruction."""
 
@@ -72,7 +75,7 @@ class Region:
     """[n, lanes]; None: all."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Touched:
     """A region in a shadow's terms."""
 
@@ -112,6 +115,10 @@ class Grains:
         """[n, lanes, grains], or [n, lanes] if each touches a single grain."""
         return self.view(touched.grains).take(touched.rows, axis=0)
 
+    def fetch_first(self, touched: Touched) -> Ints:
+        """[n, lanes], the first grain of each lane."""
+        return self.flat.take(touched.rows if touched.grains == 1 else touched.rows * touched.grains)
+
     def store(self, touched: Touched, values: Ints) -> None:
         """`values` [n, lanes] into all grains that a lane touched."""
         self.view(touched.grains)[touched.rows] = values if touched.grains == 1 else values[:, :, None]
@@ -144,8 +151,14 @@ class Reads(Protocol):
 def late(stamp: Ints, known: Ints) -> NDArray[np.bool_] | None:
     """Which stamps [n, lanes(, grains)] are later than what each of n warps knows all about; None if none is."""
     limit = moment(known)
+    if stamp.max() < limit.min():
+        return None
     mask = stamp >= limit.reshape(limit.shape + (1,) * (stamp.ndim - 1))
     return mask.reshape(*mask.shape[:2], -1) if mask.any() else None
+
+
+AT_ONCE = 64
+"""Reads of shared memory that are put off until somebody writes."""
 
 
 class Flights:
@@ -183,8 +196,23 @@ class BlockReads:
         self._per_warp = len(self._last.flat)
         self._times = np.zeros(warps_per_block * self._per_warp, np.int32)
         self._flights = Flights()
+        self._new: list[tuple[Touched, int]] = []
+        """What was read, and when, that is not in the arrays yet."""
 
     def record(self, touched: Touched, now: int, clocks: Clocks) -> None:
+        self._new.append((touched, now))
+        if len(self._new) == AT_ONCE:
+            self._settle(clocks)
+
+    def _settle(self, clocks: Clocks) -> None:
+        """Remember the new reads that somebody in the reader's block does not know: before most writes all have met."""
+        everybody = clocks.block_known.reshape(-1, clocks.width)
+        for touched, now in self._new:
+            if (everybody[touched.warps // clocks.width] < now).any():
+                self._keep(touched, now, clocks)
+        self._new = []
+
+    def _keep(self, touched: Touched, now: int, clocks: Clocks) -> None:
         self._last.store(touched, stamps(touched.warps, now, touched.rows.shape[1]))
         local = touched.warps % clocks.width
         rows = touched.rows + (local * (self._per_warp // touched.grains))[:, None]
@@ -202,6 +230,8 @@ class BlockReads:
     def unknown(self, touched: Touched, known: Ints, clocks: Clocks) -> tuple[tuple[int, ...], Ints] | None:
         if (flying := self._flights.meeting(touched, self._last.count)) is not None:
             return flying
+        if self._new:
+            self._settle(clocks)
         last = self._last.fetch(touched)
         mask = late(last, known)
         if mask is None:

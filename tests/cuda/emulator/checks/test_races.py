@@ -552,6 +552,32 @@ def test_cluster_scope_is_the_blocks() -> None:
                 program.read(reader, space="global")
 
 
+def test_lane_zero_of_the_first_copys_warp_waits_too() -> None:
+    program = Program()
+    program.copy(0)
+    with pytest.raises(RaceFound) as found:
+        program.read(0, lanes=1)
+    assert found.value.race.kind == "completion"
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_many_reads_of_two_blocks_before_a_write(ordered: bool) -> None:
+    """Only the block whose warps met may write."""
+    program = Program(blocks=2)
+    for step in range(100):
+        program.read([0, 1, 4, 5], at=4 * step)
+    program.barrier(0, 1, 2, 3)
+    if ordered:
+        program.barrier(4, 5, 6, 7)
+    program.write(3, at=128)
+    if ordered:
+        program.write(7, at=128)
+    else:
+        with pytest.raises(RaceFound) as found:
+            program.write(7, at=128)
+        assert (found.value.race.first.block, found.value.race.first.warp) == (1, 0)
+
+
 # Blocks that execute after each other
 
 
