@@ -104,6 +104,10 @@ class _Space:
         """Grains of a block's part; 0 in global memory, which has one part."""
         self.padding = grains
         self.writes = Grains(grains)
+        self.latest = np.zeros(max(grains // stride, 1) if stride else 1, np.int64)
+        """Of each part, when it was written last, but for copies under way."""
+        self.flying = 0
+        """Warps' copies into it that are under way."""
         self.updated: Grains | None = None
         """Nonzero where a grain has strong accesses; made when the first is."""
         self.strong: dict[int, _Strong] = {}
@@ -326,6 +330,13 @@ class HappensBefore:
         """Whose part of shared memory is theirs."""
         return warps // self._clocks.width - self._first_block
 
+    def _parts(self, space: _Space, warps: Warps) -> Warps | int:
+        return self._slots(warps) if space.shared else 0
+
+    def _written(self, space: _Space, touched: Touched, stamp: Ints, now: int) -> None:
+        space.writes.store(touched, stamp)
+        space.latest[self._parts(space, touched.warps)] = now
+
     def _known(self, space: _Space, warps: Warps) -> Ints:
         """Time [n] until which warps know all that anybody did in the space."""
         return (self._clocks.block_known if space.shared else self._clocks.earlier_known)[warps]
@@ -334,8 +345,10 @@ class HappensBefore:
         self, space: _Space, touched: Touched, call: _Call, proxy: bool = False, repeats: Repeats | None = None
     ) -> None:
         """All warps know the writes of what they touch; `proxy`: and so does the asynchronous proxy."""
-        stamp = space.writes.fetch(touched)
         known = self._clocks.earlier_known[touched.warps] if proxy else self._known(space, touched.warps)
+        if not space.flying and (space.latest[self._parts(space, touched.warps)] <= known).all():
+            return
+        stamp = space.writes.fetch(touched)
         mask = late(stamp, known)
         if mask is None:
             return
@@ -365,7 +378,7 @@ class HappensBefore:
 
     def _store(self, space: _Space, touched: Touched, stamp: Ints, call: _Call, repeats: Repeats | None = None) -> None:
         """A weak write, or the begin of a copy, by all warps; two of them may not write one grain."""
-        space.writes.store(touched, stamp)
+        self._written(space, touched, stamp, self._now)
         if len(touched.warps) == 1:
             return
         stored = space.writes.fetch_first(touched)  # who meets in one grain meets in all, for they are aligned
@@ -631,6 +644,7 @@ class HappensBefore:
         flight = _Flight(where, target, source, np.ones(len(warps), bool))
         self._flights.update({token: (flight, row) for row, token in enumerate(tokens.tolist())})
         self._store(*target, in_flight(tokens), call)
+        target[0].flying += len(warps)
         source[0].reads.launch(source[1], tokens)
         return tokens
 
@@ -644,10 +658,11 @@ class HappensBefore:
         self.async_read_complete(tokens)
         for flight, rows in self._by_instruction(tokens):
             space, target = flight.into
+            space.flying -= len(rows)
             landed = target.part(rows)
             if key is None:
                 now = self._moment(_Call("copies asynchronously", flight.where))
-                space.writes.store(landed, stamps(landed.warps, now, landed.rows.shape[1]))
+                self._written(space, landed, stamps(landed.warps, now, landed.rows.shape[1]), now)
             else:
                 for row in rows:
                     self._count(flight, target.part(row[None]), key)
@@ -664,7 +679,7 @@ class HappensBefore:
         message = Message({node: self._clocks.event(now)}, NOTHING, NOTHING)
         _add(self._arriving.setdefault(key, {}), issuer // self._clocks.width, _EVERYWHERE, message)
         owner = np.array([node * self._clocks.width])
-        flight.into[0].writes.store(landed, stamps(owner, now, landed.rows.shape[1]))
+        self._written(flight.into[0], landed, stamps(owner, now, landed.rows.shape[1]), now)
 
     def async_read_complete(self, tokens: Ints) -> None:
         """These copies have read their source (cp.async.bulk.wait_group.read), which their warps may write again."""
