@@ -17,6 +17,7 @@ import numpy as np
 from impls.arch import Arch, find
 from impls.cuda.emulation import memory, report
 from impls.cuda.emulation.specification import Buffer, Specification, read, text_of
+from impls.cuda.emulator.checks.reports import TooMuch
 from impls.cuda.emulator.emulate import LIMIT, SEED, Report, emulate, parsed
 from impls.cuda.emulator.errors import EmulationError, NotExecuted, TooLong
 from impls.cuda.emulator.machine.schedules import SCHEDULES
@@ -74,6 +75,8 @@ def execute(arguments: argparse.Namespace) -> int:
         raise CommandError("this machine's memory is too small for it.") from error
     except TooLong as error:
         raise CommandError(f"{error.sentence} Raise --limit if it is no endless loop.") from error
+    except TooMuch as error:
+        raise CommandError(f"{error.sentence} --no-checks takes less.") from error
     except NotExecuted as error:
         raise CommandError(error.sentence) from error
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from impls.cuda.emulator.emulate import Kernel, parsed
+from impls.cuda.emulator.checks.grid_reads import LARGEST, LINE
+from impls.cuda.emulator.emulate import RESIDENT_WARPS, Kernel, parsed
 from impls.cuda.emulator.machine.memory import GlobalMemory
 from impls.cuda.emulator.machine.observe import grain_of
 from impls.cuda.emulator.machine.program import load
-from impls.cuda.emulator.machine.state import Shape
+from impls.cuda.emulator.machine.state import Loaded, Shape
 
 COPIES = 5
 """Of each buffer: the caller's, the one that kernels see, the one before, the first schedule's, one to compare."""
@@ -57,7 +58,14 @@ def needed(kernels: Sequence[Kernel], buffer_bytes: int, *, checks: bool, shared
         shape = Shape(kernel.grid, kernel.block)
         taken = BLOCK * shape.blocks
         if checks:
-            taken += shape.blocks * each.shared_bytes // grain * (2 * STAMP + 4 * shape.warps)
+            resident = min(shape.blocks, max(RESIDENT_WARPS // shape.warps, 1))
+            taken += resident * each.shared_bytes // grain * (2 * STAMP + 4 * shape.warps)
             taken += shape.blocks * shape.warps * STAMP * 2 * (shape.warps + 2)
+            taken += min(shape.blocks * shape.warps * LINE * _global_reads(each), LARGEST)
         launches.append(taken)
     return total + max(launches)
+
+
+def _global_reads(loaded: Loaded) -> int:
+    """Instructions that read global memory, each of which a warp remembers: once, as in a loop that reads one place."""
+    return sum(each.opcode in ("ld", "ldu", "cp") and "global" in each.modifiers for each in loaded.function.body)

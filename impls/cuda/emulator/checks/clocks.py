@@ -188,6 +188,13 @@ class Clocks:
             known[elsewhere] = times[elsewhere] <= np.array(reach)[inverse.reshape(-1)]
         return known
 
+    def all_know(self, times: Ints) -> NDArray[np.bool_]:
+        """Whether every warp knows the accesses of those times, whoever made them."""
+        known = times <= self.earlier_known.min()
+        if self.blocks == 1:
+            known |= (times > self.start) & (times <= self.block_known.min())
+        return known
+
     def _heard(self, warp: int, other: int, column: int) -> int:
         row = self._foreign.get(warp, {}).get(other // self.width)
         return -1 if row is None else int(row[column + other % self.width])

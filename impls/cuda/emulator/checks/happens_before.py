@@ -6,7 +6,8 @@ of a call are different ones, and each call is one moment.
 What is not seen: lanes of one warp are taken as one thread towards other warps (what one lane releases, its warp
 releases). Within a warp, a lane that reads or writes what another lane wrote needs `warp_sync` or a barrier between; a
 lane that writes what another lane of its warp read is noticed only in shared memory, and only by the last reading lane.
-A `bar.warp.sync` counts for all lanes whatever its mask.
+A `bar.warp.sync` counts for all lanes whatever its mask. There are no clusters: each block is its own, so that cluster
+scope is that of the block.
 """
 
 from __future__ import annotations
@@ -19,20 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from impls.cuda.emulator.checks.clocks import NOTHING, Clocks, Ints, Message, Releases, combined, merged
-from impls.cuda.emulator.checks.reports import Access, Missing, Race, RaceFound
+from impls.cuda.emulator.checks.grid_reads import GridReads
+from impls.cuda.emulator.checks.reports import Access, Missing, Race, RaceFound, TooMuch
 from impls.cuda.emulator.checks.shadow import (
     FLIGHT,
     SEVERAL,
     TIME_BIT,
+    WHO,
     WIDEST,
     BlockReads,
     Grains,
-    GridReads,
     Region,
     Touched,
     in_flight,
     lane_of,
     late,
+    moment,
     stamps,
     time_of,
     warp_of,
@@ -101,6 +104,10 @@ class _Space:
         """Grains of a block's part; 0 in global memory, which has one part."""
         self.padding = grains
         self.writes = Grains(grains)
+        self.latest = np.zeros(max(grains // stride, 1) if stride else 1, np.int64)
+        """Of each part, when it was written last, but for copies under way."""
+        self.flying = 0
+        """Warps' copies into it that are under way."""
         self.updated: Grains | None = None
         """Nonzero where a grain has strong accesses; made when the first is."""
         self.strong: dict[int, _Strong] = {}
@@ -125,39 +132,52 @@ class _Value:
 class HappensBefore:
     """Knows of each access whether it is ordered after all earlier ones that it conflicts with."""
 
-    def __init__(
-        self, blocks: int, warps_per_block: int, grain: Mapping[Literal["shared", "global"], int], blocks_per_cluster: int = 1
-    ) -> None:
+    def __init__(self, blocks: int, warps_per_block: int, grain: Mapping[Literal["shared", "global"], int]) -> None:
         """`grain`: bytes that are told apart, a divisor of every access's size: 4, or less if the kernel has narrower ones."""
         self._grain = grain
         self._spaces: dict[str, _Space] = {}
+        self._shared: dict[str, int] = {}
+        """Bytes that each block has of the spaces which end with it."""
         self._calls = [_SYNCHRONISES]
-        """What each moment was."""
+        """What each moment from `_first_call` on was."""
+        self._first_call = 0
         self._distinct: dict[_Call, _Call] = {}
+        self._weak: dict[tuple[int, bool], _Call] = {}
+        """Weak accesses, the most frequent calls, by instruction and whether they write."""
         self._launches: list[tuple[int, int]] = []
-        self._begin(blocks, warps_per_block, blocks_per_cluster, earlier=0)
+        self._begin(blocks, warps_per_block, earlier=0)
 
     # Spaces and launches
 
     def add_shared(self, name: str, size: int) -> None:
-        """A space of which every block has its own `size` bytes; it ends with the launch."""
-        stride = -(-size // self._grain["shared"] // WIDEST) * WIDEST
-        reads = BlockReads(self._clocks.blocks, stride, self._clocks.width)
-        self._spaces[name] = _Space(name, self._grain["shared"], stride, True, reads, self._clocks.blocks * stride)
+        """A space of which every block has its own `size` bytes, from when it resides; it ends with the launch."""
+        self._shared[name] = size
+
+    def reside(self, first: int, blocks: int) -> None:
+        """These blocks execute next. Those before have ended, and with them their shared memory and their copies."""
+        self._end_copies()
+        self._first_block = first
+        for place in [place for place in self._values if place[0] in self._shared]:
+            del self._values[place]
+        for name, size in self._shared.items():
+            stride = -(-size // self._grain["shared"] // WIDEST) * WIDEST
+            reads = BlockReads(blocks, stride, self._clocks.width)
+            self._spaces[name] = _Space(name, self._grain["shared"], stride, True, reads, blocks * stride)
 
     def add_global(self, name: str, size: int) -> None:
         """A space that all blocks and later launches share."""
         grains = -(-size // self._grain["global"] // WIDEST) * WIDEST
         self._spaces[name] = _Space(name, self._grain["global"], 0, False, GridReads(grains), grains)
 
-    def launch_boundary(self, blocks: int, warps_per_block: int, blocks_per_cluster: int = 1, overlaps: bool = False) -> None:
+    def launch_boundary(self, blocks: int, warps_per_block: int, overlaps: bool = False) -> None:
         """The next launch begins, and all copies of this one have ended.
 
         If it `overlaps` its predecessor, its warps know what that one did only after their `griddepcontrol_wait`.
         """
-        self.async_complete(np.array(list(self._flights), np.int64))
+        self._end_copies()
         self._moment(_SYNCHRONISES)
         self._spaces = {name: space for name, space in self._spaces.items() if not space.shared}
+        self._shared = {}
         for space in self._spaces.values():
             assert isinstance(space.reads, GridReads)
             if overlaps:
@@ -165,19 +185,27 @@ class HappensBefore:
             else:
                 space.reads.forget()
         earlier = self._launches[-1][0] if overlaps else self._now
-        self._begin(blocks, warps_per_block, blocks_per_cluster, earlier)
+        if not overlaps:  # everybody knows all there was, so that nobody asks what it was
+            self._first_call, self._calls, self._distinct = self._now, [_SYNCHRONISES], {}
+            self._weak = {}
+            self._launches.clear()
+        self._begin(blocks, warps_per_block, earlier)
 
-    def _begin(self, blocks: int, width: int, blocks_per_cluster: int, earlier: int) -> None:
+    def _end_copies(self) -> None:
+        self.async_complete(np.array(list(self._flights), np.int64))
+
+    def _begin(self, blocks: int, width: int, earlier: int) -> None:
         self._launches.append((self._now, width))
+        self._first_block = 0
         self._clocks = Clocks(blocks, width, self._now, earlier)
-        self._reach: dict[Scope, int] = {"cta": 1, "cluster": blocks_per_cluster, "gpu": _EVERYWHERE, "sys": _EVERYWHERE}
+        self._reach: dict[Scope, int] = {"cta": 1, "cluster": 1, "gpu": _EVERYWHERE, "sys": _EVERYWHERE}
         self._fences: dict[int, dict[int, Message]] = {}
         """What each warp's strong writes release since its fences, by the fence's reach."""
         self._releasing: dict[int, dict[Hashable, _Messages]] = {}
         """What they release since a release at the same location."""
         self._observed: dict[int, dict[Hashable, _Messages]] = {}
         """What each warp's relaxed reads of a location saw released: a fence, or an acquire there, acquires it."""
-        self._values: dict[Hashable, _Value] = {}
+        self._values: dict[tuple[str, int], _Value] = {}
         self._arriving: dict[Hashable, _Messages] = {}
         self._completed: dict[Hashable, _Messages] = {}
         self._nodes: dict[Hashable, int] = {}
@@ -194,11 +222,26 @@ class HappensBefore:
 
     @property
     def _now(self) -> int:
-        return len(self._calls) - 1
+        return self._first_call + len(self._calls) - 1
+
+    def _call(self, time: int) -> _Call:
+        return self._calls[time - self._first_call]
 
     def _moment(self, call: _Call) -> int:
-        self._calls.append(self._distinct.setdefault(call, call))
-        return self._now
+        return self._append(self._distinct.setdefault(call, call))
+
+    def _weak_access(self, where: int, writes: bool) -> tuple[_Call, int]:
+        call = self._weak.get((where, writes))
+        if call is None:
+            call = self._weak[where, writes] = _Call("writes" if writes else "reads", where, writes=writes)
+        return call, self._append(call)
+
+    def _append(self, call: _Call) -> int:
+        self._calls.append(call)
+        now = self._now
+        if now >= FLIGHT:
+            raise TooMuch(f"The checks of order can tell {FLIGHT:,} moments apart, and there are more.")
+        return now
 
     # Accesses
 
@@ -221,11 +264,10 @@ class HappensBefore:
         if scope:
             self._strong(memory, touched, _Call("reads", where, self._reach[scope], writes=False), order, observes=True)
             return
-        call = _Call("reads", where, writes=False)
-        now = self._moment(call)
+        call, now = self._weak_access(where, writes=False)
         self._after_writes(memory, touched, call)
         self._after_strong(memory, touched, call)
-        memory.reads.record(touched, stamps(warps, now, offsets.shape[1]), self._clocks)
+        memory.reads.record(touched, now, self._clocks)
 
     def write(
         self,
@@ -245,8 +287,7 @@ class HappensBefore:
         if scope:
             self._strong(memory, touched, _Call("writes", where, self._reach[scope]), order, begins=True)
             return
-        call = _Call("writes", where)
-        now = self._moment(call)
+        call, now = self._weak_access(where, writes=True)
         self._after_writes(memory, touched, call, repeats=repeats)
         self._after_reads(memory, touched, call)
         self._after_strong(memory, touched, call)
@@ -274,16 +315,27 @@ class HappensBefore:
     def _touch(self, warps: Warps, region: Region) -> tuple[_Space, Touched]:
         space = self._spaces[region.space]
         grains, rest = divmod(region.size, space.grain)
-        if rest or grains & (grains - 1):
+        if rest or region.size & (region.size - 1):
             raise ValueError(
                 f"An access of {region.size} bytes is no power of two of {space.name}'s {space.grain}-byte grains."
             )
-        rows = region.offsets.astype(np.intp) // region.size
+        rows = region.offsets.astype(np.intp) >> (region.size.bit_length() - 1)
         if space.stride:
-            rows += (warps // self._clocks.width * (space.stride // grains))[:, None]
+            rows += (self._slots(warps) * (space.stride // grains))[:, None]
         if region.active is not None:
             rows = np.where(region.active, rows, space.padding // grains)
         return space, Touched(warps, grains, rows)
+
+    def _slots(self, warps: Warps) -> Warps:
+        """Whose part of shared memory is theirs."""
+        return warps // self._clocks.width - self._first_block
+
+    def _parts(self, space: _Space, warps: Warps) -> Warps | int:
+        return self._slots(warps) if space.shared else 0
+
+    def _written(self, space: _Space, touched: Touched, stamp: Ints, now: int) -> None:
+        space.writes.store(touched, stamp)
+        space.latest[self._parts(space, touched.warps)] = now
 
     def _known(self, space: _Space, warps: Warps) -> Ints:
         """Time [n] until which warps know all that anybody did in the space."""
@@ -293,11 +345,19 @@ class HappensBefore:
         self, space: _Space, touched: Touched, call: _Call, proxy: bool = False, repeats: Repeats | None = None
     ) -> None:
         """All warps know the writes of what they touch; `proxy`: and so does the asynchronous proxy."""
-        stamp = space.writes.fetch(touched)
         known = self._clocks.earlier_known[touched.warps] if proxy else self._known(space, touched.warps)
+        if not space.flying and (space.latest[self._parts(space, touched.warps)] <= known).all():
+            return
+        stamp = space.writes.fetch(touched)
         mask = late(stamp, known)
         if mask is None:
             return
+        if not proxy:  # what the same lane wrote in this launch it knows
+            mine = stamps(touched.warps, 0, touched.rows.shape[1])[:, :, None]
+            stamp = stamp.reshape(mask.shape)
+            mask &= ((stamp ^ mine) & WHO != 0) | (stamp < moment(self._clocks.start)) | (stamp >= FLIGHT << TIME_BIT)
+            if not mask.any():
+                return
         at = np.nonzero(mask)
         stamp = stamp.reshape(mask.shape)[at]
         warps, others, times = touched.warps[at[0]], warp_of(stamp), time_of(stamp)
@@ -309,7 +369,7 @@ class HappensBefore:
             unknown = generic & ~self._clocks.knows(warps, others, times, same_lane, fenced=True)
             missing = "proxy fence"
         if repeats is not None and unknown.any():
-            again = np.array([time != FLIGHT and self._calls[time].where == call.where for time in times.tolist()])
+            again = np.array([time != FLIGHT and self._call(time).where == call.where for time in times.tolist()])
             if again.any():
                 unknown &= ~(again & repeats()[at[:2]])
         if unknown.any():
@@ -318,11 +378,13 @@ class HappensBefore:
 
     def _store(self, space: _Space, touched: Touched, stamp: Ints, call: _Call, repeats: Repeats | None = None) -> None:
         """A weak write, or the begin of a copy, by all warps; two of them may not write one grain."""
-        space.writes.store(touched, stamp)
+        self._written(space, touched, stamp, self._now)
         if len(touched.warps) == 1:
             return
-        stored = space.writes.fetch(touched).reshape(*touched.rows.shape, -1)
-        overwritten = (warp_of(stored ^ stamp[:, :, None]) != 0) & self._active(space, touched)[:, :, None]
+        stored = space.writes.fetch_first(touched)  # who meets in one grain meets in all, for they are aligned
+        if np.array_equal(stored, np.broadcast_to(stamp, stored.shape)):
+            return
+        overwritten = (warp_of(stored ^ stamp) != 0) & self._active(space, touched)
         if not overwritten.any():
             return
         grains = touched.all_grains()
@@ -357,7 +419,7 @@ class HappensBefore:
     ) -> NoReturn:
         grain = touched.grain(at)
         warp = int(touched.warps[at[0]])
-        offset = grain - (warp // self._clocks.width * space.stride)
+        offset = grain - int(self._slots(touched.warps)[at[0]]) * space.stride
         second = self._access(call, warp, at[1] & 31, self._now)
         if first >> TIME_BIT == FLIGHT:
             missing = "completion"
@@ -372,7 +434,7 @@ class HappensBefore:
             touched = (flight.out_of if read else flight.into)[1]
             lane = int(np.argwhere(touched.all_grains()[row] == grain)[0, 0]) & 31
             return self._access(_Call("copies asynchronously", flight.where), int(touched.warps[row]), lane, self._now)
-        return self._access(self._calls[time], warp, lane, time)
+        return self._access(self._call(time), warp, lane, time)
 
     def _access(self, call: _Call, warp: int, lane: int | None, time: int) -> Access:
         width = next(width for start, width in reversed(self._launches) if start <= time)
@@ -473,7 +535,7 @@ class HappensBefore:
         rows = touched.rows[0, self._active(space, touched)[0]]
         return [(space.name, row * touched.grains) for row in dict.fromkeys(rows.tolist())]
 
-    def _observe(self, warp: int, places: Sequence[Hashable], call: _Call, acquires: bool) -> None:
+    def _observe(self, warp: int, places: Sequence[tuple[str, int]], call: _Call, acquires: bool) -> None:
         assert call.reach is not None
         for place in places:
             if (value := self._values.get(place)) is not None:
@@ -491,7 +553,7 @@ class HappensBefore:
             if self._within(block * self._clocks.width, warp, min(reach, released)):
                 self._clocks.learn(warp, message)
 
-    def _publish(self, warp: int, places: Sequence[Hashable], call: _Call, releases: bool, begins: bool) -> None:
+    def _publish(self, warp: int, places: Sequence[tuple[str, int]], call: _Call, releases: bool, begins: bool) -> None:
         assert call.reach is not None
         block = warp // self._clocks.width
         messages: _Messages = {}
@@ -582,6 +644,7 @@ class HappensBefore:
         flight = _Flight(where, target, source, np.ones(len(warps), bool))
         self._flights.update({token: (flight, row) for row, token in enumerate(tokens.tolist())})
         self._store(*target, in_flight(tokens), call)
+        target[0].flying += len(warps)
         source[0].reads.launch(source[1], tokens)
         return tokens
 
@@ -595,10 +658,11 @@ class HappensBefore:
         self.async_read_complete(tokens)
         for flight, rows in self._by_instruction(tokens):
             space, target = flight.into
+            space.flying -= len(rows)
             landed = target.part(rows)
             if key is None:
                 now = self._moment(_Call("copies asynchronously", flight.where))
-                space.writes.store(landed, stamps(landed.warps, now, landed.rows.shape[1]))
+                self._written(space, landed, stamps(landed.warps, now, landed.rows.shape[1]), now)
             else:
                 for row in rows:
                     self._count(flight, target.part(row[None]), key)
@@ -615,7 +679,7 @@ class HappensBefore:
         message = Message({node: self._clocks.event(now)}, NOTHING, NOTHING)
         _add(self._arriving.setdefault(key, {}), issuer // self._clocks.width, _EVERYWHERE, message)
         owner = np.array([node * self._clocks.width])
-        flight.into[0].writes.store(landed, stamps(owner, now, landed.rows.shape[1]))
+        self._written(flight.into[0], landed, stamps(owner, now, landed.rows.shape[1]), now)
 
     def async_read_complete(self, tokens: Ints) -> None:
         """These copies have read their source (cp.async.bulk.wait_group.read), which their warps may write again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from impls.cuda.emulator.errors import EmulationError
+from impls.cuda.emulator.errors import EmulationError, NotExecuted
 
 Missing = Literal["order", "scope", "completion", "proxy fence"]
 
@@ -66,3 +66,7 @@ class RaceFound(EmulationError):
     def __init__(self, race: Race) -> None:
         super().__init__(str(race))
         self.race = race
+
+
+class TooMuch(NotExecuted):
+    """The checks cannot remember all that the launch does; without them it can run."""

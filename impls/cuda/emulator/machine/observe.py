@@ -83,6 +83,8 @@ class Observer:
         """These blocks execute next, all of them."""
         self._first_warp = blocks[0] * self._warps_per_block
         self._shared_size = shared_size
+        if self._order is not None:
+            self._order.reside(blocks[0], len(blocks))
 
     def end(self, warps: Array, lanes: Array) -> None:
         """The launch is over; int64 [instructions]: how many warps and lanes came to each."""

@@ -6,14 +6,27 @@ program order and barriers and synchronising patterns make base causality order;
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from impls.cuda.emulator.checks import grid_reads
 from impls.cuda.emulator.checks.happens_before import HappensBefore
 from impls.cuda.emulator.checks.reports import RaceFound
+
+
+@pytest.fixture(params=["as it is", "compacted at each read"], autouse=True, scope="module")
+def log_of_reads(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param != "as it is":
+            patch.setattr(grid_reads, "AT_ONCE", 1)
+            patch.setattr(grid_reads, "SHORTEST", 0)
+        yield
+
 
 BLOCKS, WARPS = 2, 2
 ALL = BLOCKS * WARPS
@@ -146,6 +159,7 @@ def first_race(program: list[Step]) -> int | None:
 def checked(program: list[Step]) -> int | None:
     checker = HappensBefore(BLOCKS, WARPS, {"shared": 4, "global": 4})
     checker.add_shared("shared", 64)
+    checker.reside(0, BLOCKS)
     checker.add_global("global", 64)
     lane = np.arange(32)[None, :] == 0
     for at, step in enumerate(program):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
+from impls.cuda.emulator.checks import happens_before
 from impls.cuda.emulator.checks.clocks import Ints
 from impls.cuda.emulator.checks.happens_before import HappensBefore, Scope
-from impls.cuda.emulator.checks.reports import RaceFound
+from impls.cuda.emulator.checks.reports import RaceFound, TooMuch
 from impls.cuda.emulator.checks.shadow import Region
 
 LANES = np.arange(32)[None, :]
@@ -16,9 +19,10 @@ LANES = np.arange(32)[None, :]
 class Program:
     """Calls the checker for one warp, or for several at once, all lanes accessing consecutive words."""
 
-    def __init__(self, blocks: int = 1, warps: int = 4, grain: int = 4, cluster: int = 1) -> None:
-        self.checker = HappensBefore(blocks, warps, {"shared": grain, "global": grain}, cluster)
+    def __init__(self, blocks: int = 1, warps: int = 4, grain: int = 4) -> None:
+        self.checker = HappensBefore(blocks, warps, {"shared": grain, "global": grain})
         self.checker.add_shared("shared", 4096)
+        self.checker.reside(0, blocks)
         self.checker.add_global("global", 4096)
         self.width = warps
         self.at = 0
@@ -534,9 +538,9 @@ def test_acquire_through_an_atomic_of_another_warp() -> None:
     program.read(8, space="global")
 
 
-def test_cluster_scope() -> None:
-    for reader, fine in ((4, True), (8, False)):
-        program = Program(blocks=4, cluster=2)
+def test_cluster_scope_is_the_blocks() -> None:
+    for reader, fine in ((1, True), (4, False)):
+        program = Program(blocks=4)
         program.write(0, space="global")
         program.arrive(0, scope="cluster")
         program.checker.complete_phase("full")
@@ -546,6 +550,121 @@ def test_cluster_scope() -> None:
         else:
             with pytest.raises(RaceFound):
                 program.read(reader, space="global")
+
+
+def test_lane_zero_of_the_first_copys_warp_waits_too() -> None:
+    program = Program()
+    program.copy(0)
+    with pytest.raises(RaceFound) as found:
+        program.read(0, lanes=1)
+    assert found.value.race.kind == "completion"
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_many_reads_of_two_blocks_before_a_write(ordered: bool) -> None:
+    """Only the block whose warps met may write."""
+    program = Program(blocks=2)
+    for step in range(100):
+        program.read([0, 1, 4, 5], at=4 * step)
+    program.barrier(0, 1, 2, 3)
+    if ordered:
+        program.barrier(4, 5, 6, 7)
+    program.write(3, at=128)
+    if ordered:
+        program.write(7, at=128)
+    else:
+        with pytest.raises(RaceFound) as found:
+            program.write(7, at=128)
+        assert (found.value.race.first.block, found.value.race.first.warp) == (1, 0)
+
+
+# Blocks that execute after each other
+
+
+def test_blocks_that_come_later_have_shared_memory_of_their_own() -> None:
+    program = Program(blocks=6)
+    program.checker.reside(4, 2)
+    program.write(16)
+    program.atomic(17, at=1024, space="shared", scope="cta", order="release")
+    program.read(22, at=256)
+    token = program.copy(16, into=2048)
+    program.checker.reside(0, 2)
+    program.read(1)
+    program.write(6, at=256)
+    program.atomic(1, at=1024, space="shared", scope="cta", order="acquire")
+    program.write(1, at=1024)
+    program.read(1, at=2048)
+    program.write(1)
+    with pytest.raises(RaceFound) as found:
+        program.read(2)
+    assert (found.value.race.first.block, found.value.race.second.block, found.value.race.offset) == (0, 0, 0)
+    assert token.size
+
+
+def test_what_a_later_block_reads_in_shared_memory_is_a_race_too() -> None:
+    program = Program(blocks=6)
+    program.checker.reside(4, 2)
+    program.read(20, at=128)
+    with pytest.raises(RaceFound) as found:
+        program.write(21, at=128)
+    race = found.value.race
+    assert (race.first.block, race.first.warp, race.second.block, race.offset) == (5, 0, 5, 128)
+
+
+def test_a_flag_in_shared_memory_is_not_that_of_the_block_before() -> None:
+    """Block 0 releases; block 2, whose memory is where block 0's was, acquires nothing by it."""
+    program = Program(blocks=4)
+    program.checker.reside(0, 2)
+    program.write(0, space="global")
+    program.atomic(0, at=1024, space="shared", scope="gpu", order="release")
+    program.checker.reside(2, 2)
+    program.atomic(8, at=1024, space="shared", scope="gpu", order="acquire")
+    with pytest.raises(RaceFound):
+        program.read(8, space="global")
+
+
+def test_global_memory_remembers_blocks_that_have_ended() -> None:
+    program = Program(blocks=4)
+    program.checker.reside(0, 2)
+    program.write(0, space="global")
+    program.read(1, at=512, space="global")
+    program.checker.reside(2, 2)
+    program.read(8, at=512, space="global")
+    for access in (lambda: program.read(8, space="global"), lambda: program.write(8, at=512, space="global")):
+        with pytest.raises(RaceFound) as found:
+            access()
+        assert found.value.race.first.block == 0
+
+
+def test_shadow_of_shared_memory_is_that_of_the_blocks_that_reside() -> None:
+    tracemalloc.start()
+    checker = HappensBefore(512, 8, {"shared": 4, "global": 4})
+    checker.add_shared("shared", 100_000)
+    for first in range(0, 512, 128):
+        checker.reside(first, 8)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 60e6
+
+
+# What is remembered
+
+
+def test_moments_run_out_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(happens_before, "FLIGHT", 5)
+    program = Program()
+    with pytest.raises(TooMuch, match="5 moments"):
+        for _ in range(6):
+            program.read(0)
+
+
+def test_calls_of_launches_before_are_forgotten() -> None:
+    program = Program()
+    for _ in range(50):
+        for _ in range(20):
+            program.barrier(0, 1, 2, 3)
+        program.checker.launch_boundary(1, 4)
+    assert len(program.checker._calls) < 30
 
 
 # mbarriers and asynchronous copies
