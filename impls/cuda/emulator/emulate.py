@@ -30,7 +30,7 @@ from impls.cuda.emulator.rules import Rule
 Triple = tuple[int, int, int]
 RESIDENT_WARPS = 64
 """Warps that run in step at most: more are faster, until their registers do not stay in the cache."""
-LIMIT = 1_000_000_000
+LIMIT = 100_000_000
 """Warp instructions of a launch."""
 SEED = 2
 LARGEST_GRID: Triple = (2**31 - 1, 2**16 - 1, 2**16 - 1)

@@ -168,11 +168,15 @@ class Binder:
     def guarded(self) -> bool:
         return self._guard is not None
 
-    def whole(self, front: Front) -> Array | None:
+    def whole(self, front: Front, *, every_lane: bool = False) -> Array | None:
         """For instructions that warps execute as one: bool [warps] of those that do, None for all.
 
-        Raises `NotConverged` where lanes of a warp are missing, `At` where the predicate differs within a warp.
+        Raises `NotConverged` where lanes of a warp are missing, `At` where the predicate differs within a warp, or lanes have
+        ended, or never were, of a warp that has to have `every_lane`.
         """
+        if every_lane and not self.state.alive[front.rows].all():
+            row, lane = (int(i) for i in np.argwhere(~self.state.alive[front.rows])[0])
+            raise At("this takes all 32 lanes of a warp, and this one does not exist or has ended", row, lane)
         if front.mask is not None:
             alive = self.state.alive[front.rows]
             if not (front.mask == alive).all():

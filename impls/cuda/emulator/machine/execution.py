@@ -53,7 +53,11 @@ def run(state: State, program: Code, executed: Executed) -> None:
             picked = state.schedule.pick(moving)
             front, fronts = _together(picked, fronts)
             front.seen = NEVER
+            alive = state.alive
             became = _advance(state, program, executed, front, {other.pc for other in fronts})
+            if state.alive is not alive:  # nobody waits for lanes that have ended
+                for other in fronts:
+                    other.waits_for_lanes = False
             for each in became:
                 if each.waits_for_lanes:
                     each, fronts = _together([each], fronts)

@@ -199,7 +199,7 @@ def _follows(state: State, instruction: Instruction, names: list[str], step: Ste
     results = [name for name in writes(instruction) if name in state.defined] if only else []
 
     def follows(front: Front) -> list[Front] | None:
-        active = full(binder.mask(front), front)
+        active = full(binder.mask(front), front).copy()  # the step may write the predicate that it is a view of
         for name in needed:
             missing = active & ~state.defined[name][front.rows]
             if missing.any():

@@ -130,8 +130,9 @@ class State:
         ]
 
     def exit(self, front: Front) -> None:
-        """Its lanes are through."""
-        self.alive[front.rows] = self.alive[front.rows] & ~front.active()
+        """Its lanes are through; `alive` is another array from then on."""
+        self.alive = self.alive.copy()
+        self.alive[front.rows] &= ~front.active()
         self.progress += 1
 
     def warps_alive(self) -> Array:

@@ -96,7 +96,7 @@ def load(binder: Binder, pc: int) -> Step:
             else:
                 values[active] = found[active]
             if space != "global":
-                _require_defined(state, space, positions, access.size, active)
+                require_defined(state, space, positions, access.size, active)
             state.watch.read(front, space, positions, access.size, active, pc, access.scope, access.order)
         for number, destination in enumerate(destinations):
             if destination is not None:
@@ -282,7 +282,7 @@ def found_there(state: State, space: str, positions: Array, values: Array, activ
     return found
 
 
-def _require_defined(state: State, space: str, positions: Array, size: int, active: Array | None) -> None:
+def require_defined(state: State, space: str, positions: Array, size: int, active: Array | None) -> None:
     memory = state.shared if space == "shared" else state.local
     for part in range(0, size, LARGEST_WORD):
         where = memory.first_undefined(positions + part, min(size, LARGEST_WORD))

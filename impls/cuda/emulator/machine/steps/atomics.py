@@ -11,7 +11,15 @@ from impls.cuda.emulator.checks.happens_before import Order, Scope
 from impls.cuda.emulator.machine.binding import Array, Binder, Step, full, lanes
 from impls.cuda.emulator.machine.fronts import LANES, Front
 from impls.cuda.emulator.machine.state import word_of
-from impls.cuda.emulator.machine.steps.access import SCOPES, SPACES, Access, array_of, places, require_writeable
+from impls.cuda.emulator.machine.steps.access import (
+    SCOPES,
+    SPACES,
+    Access,
+    array_of,
+    places,
+    require_defined,
+    require_writeable,
+)
 from impls.cuda.emulator.ptx.syntax import TYPE_BYTES
 
 SEMANTICS: Mapping[str, Order] = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
@@ -64,13 +72,18 @@ def atomic(binder: Binder, pc: int) -> Step:
             array, index = array_of(state, found, access.size), positions // access.size
             there = full(active, front)
             require_writeable(state, found, positions, there)
+            if found != "global":
+                if name != "exch":  # which takes whatever was there
+                    require_defined(state, found, positions, access.size, there)
+                (state.shared if found == "shared" else state.local).define(positions[there], access.size)
             for row in state.schedule.order(front.count).tolist():
                 if not there[row].any():
                     continue
                 one = front.some(np.arange(front.count) == row, pc)
                 at, active_lanes = positions[row : row + 1], there[row : row + 1]
                 state.watch.atomic(one, found, at, access.size, active_lanes, pc, scope, order, returns)
-                for lane in np.flatnonzero(there[row]):
+                executing = np.flatnonzero(there[row])
+                for lane in executing[state.schedule.order(executing.size)].tolist():
                     place = index[row, lane]
                     before = array[place]
                     old[row, lane] = before

@@ -138,8 +138,8 @@ def meet(binder: Binder) -> Step:
     members_of = _members(binder, binder.operands[0])
 
     def step(front: Front) -> None:
-        members_of(front)
-        binder.state.watch.warps_met(front)
+        mask, _ = members_of(front)
+        binder.state.watch.warps_met(front if mask is None else front.lanes(mask, front.pc))
 
     return step
 
