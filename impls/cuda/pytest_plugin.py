@@ -12,6 +12,8 @@ the environment, before the packages of the project that is tested.
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -75,8 +77,13 @@ def run(
     from impls.cuda.emulator.emulate import Kernel, emulate, parsed
     from impls.cuda.emulator.errors import EmulationError
 
-    text = ptx.read_text(encoding="utf-8") if isinstance(ptx, Path) else ptx
-    kernel = Kernel(text, entry, _three(grid), _three(block), arguments, shared_bytes)
+    text = _text(ptx)
+    if not isinstance(entry, str):
+        raise TypeError(f"entry has to be a name, not {entry!r:.80}.")
+    _require_usable(arguments)
+    _require_arguments(expect, len(arguments))
+    sizes = _three(grid, "grid"), _three(block, "block")
+    kernel = Kernel(text, entry, *sizes, arguments, _whole(shared_bytes, "shared_bytes"))
     try:
         if "shared_limit" not in options:
             options["shared_limit"] = shared_limit(parsed(text).target)
@@ -90,12 +97,72 @@ def run(
     raise failure.with_traceback(None) from None  # where in the emulator it was raised says nothing about the kernel
 
 
-def _three(sizes: int | Sequence[int]) -> tuple[int, int, int]:
-    given = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+def _text(ptx: str | Path) -> str:
+    if isinstance(ptx, Path):
+        return ptx.read_text(encoding="utf-8")
+    if not isinstance(ptx, str):
+        raise TypeError(f"ptx has to be a text or a pathlib.Path, not {type(ptx).__name__}.")
+    if ptx.endswith(".ptx") and ".version" not in ptx:
+        there = False
+        with contextlib.suppress(OSError):  # a text that is too long for a name
+            there = Path(ptx).is_file()
+        if there:
+            raise ValueError(f"ptx is the name of a file, {ptx!r}; a path has to be a pathlib.Path.")
+    return ptx
+
+
+def _three(sizes: int | Sequence[int], name: str) -> tuple[int, int, int]:
+    if isinstance(sizes, (str, bytes)) or not (hasattr(sizes, "__index__") or hasattr(sizes, "__iter__")):
+        raise TypeError(f"{name} has to be one to three whole numbers, not {sizes!r:.80}.")
+    try:
+        given: tuple[Any, ...] = (operator.index(sizes),)
+    except TypeError:
+        given = tuple(sizes)  # type: ignore[arg-type]
     if not 1 <= len(given) <= 3:
         raise ValueError(f"a grid or block has one to three sizes, not {len(given)}.")
-    x, y, z = (*given, 1, 1)[:3]
+    x, y, z = (*(_whole(size, f"a size of {name}") for size in given), 1, 1)[:3]
     return x, y, z
+
+
+def _whole(value: Any, name: str) -> int:
+    """Of Python or of NumPy."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} has to be a whole number, not {value!r:.80}.") from None
+
+
+def _require_usable(arguments: Sequence[Any]) -> None:
+    """Raises TypeError or ValueError for what has no memory that a kernel could read as it is meant."""
+    if isinstance(arguments, (str, bytes)) or not isinstance(arguments, Sequence):
+        raise TypeError(f"arguments has to be a list of the kernel's arguments, not {type(arguments).__name__}.")
+    import numpy as np
+
+    for number, value in enumerate(arguments):
+        if isinstance(value, np.ndarray):
+            if value.dtype.hasobject:
+                raise TypeError(f"argument {number} is an array of Python objects, which no kernel can read.")
+            if not value.dtype.isnative:
+                swapped = "astype(array.dtype.newbyteorder('='))"
+                raise ValueError(f"argument {number} has the bytes of {value.dtype} in the other order; give array.{swapped}.")
+        elif hasattr(value, "untyped_storage"):
+            import torch
+
+            if value.layout != torch.strided:
+                raise ValueError(f"argument {number} is a tensor of layout {value.layout}; give tensor.to_dense().")
+            if value.is_neg() or value.is_conj():
+                remedy = "tensor.resolve_neg().resolve_conj()"
+                raise ValueError(f"argument {number} is a view whose memory holds other values; give {remedy}.")
+
+
+def _require_arguments(expect: Mapping[int, Any] | None, count: int) -> None:
+    if expect is None:
+        return
+    if not isinstance(expect, Mapping):
+        raise TypeError(f"expect has to be {{number of an argument: what it holds}}, not {type(expect).__name__}.")
+    for number in expect:
+        if not 0 <= _whole(number, "a key of expect") < count:
+            raise ValueError(f"expect names argument {number}, and there are {count}, from 0 on.")
 
 
 def _with_excerpt(error: EmulationError, ptx: str) -> EmulationError:

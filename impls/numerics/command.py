@@ -17,6 +17,7 @@ from pathlib import Path
 from impls.ahead import plan_ahead
 from impls.arch import ARCHES, find
 from impls.errors import CommandError
+from impls.files import one_at_a_time
 from impls.numerics import report
 from impls.numerics.baselines import Baselines, default_path, read, toolchain
 from impls.numerics.cases import CASES
@@ -173,18 +174,20 @@ def _write(path: Path, text: str) -> None:
 
 def _update(baselines: Baselines, verdicts: Sequence[Verdict], path: Path, on: str) -> None:
     """Take over what holds its bound; print old -> new. What another call has updated meanwhile is kept."""
-    if path.exists():
-        baselines = read(path)
-    for verdict in verdicts:
-        label = f"{verdict.implementation}/{verdict.case}"
-        if verdict.breaks_bound:
-            print(f"baseline of {label} kept: {verdict.sentence}")
-        elif verdict.measured is not None:
-            change = baselines.record(verdict.implementation, verdict.case, verdict.measured["numerics"])
-            if change:
-                print(f"baseline of {label}: {change}")
-    baselines.toolchain = toolchain(on)
-    baselines.write(path)
+    tools = toolchain(on)
+    with one_at_a_time(path):
+        if path.exists():
+            baselines = read(path)
+        for verdict in verdicts:
+            label = f"{verdict.implementation}/{verdict.case}"
+            if verdict.breaks_bound:
+                print(f"baseline of {label} kept: {verdict.sentence}")
+            elif verdict.measured is not None:
+                change = baselines.record(verdict.implementation, verdict.case, verdict.measured["numerics"])
+                if change:
+                    print(f"baseline of {label}: {change}")
+        baselines.toolchain = tools
+        baselines.write(path)
     print(f"wrote {path}")
 
 

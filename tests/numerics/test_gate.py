@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -187,6 +189,27 @@ def test_an_update_keeps_what_another_made_meanwhile(tmp_path: Path) -> None:
     Baselines({"b": {"x": dict.fromkeys(METRICS, 0.3)}}).write(file)
     command._update(read_at_the_start, [judge("a", "y", Reply("ok", measured()), 1.0, Baselines())], file, "cpu")
     assert {name: list(cases) for name, cases in read(file).entries.items()} == {"a": ["y"], "b": ["x"]}
+
+
+def test_updates_that_end_together_keep_each_others_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits, once it has read, for the other to have read too, which a lock keeps from happening."""
+    file, both_have_read = tmp_path / "cpu.json", threading.Barrier(2)
+    Baselines().write(file)
+
+    def read_and_wait(path: Path) -> Baselines:
+        found = read(path)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_have_read.wait(timeout=1)
+        return found
+
+    monkeypatch.setattr(command, "read", read_and_wait)
+    verdicts = [judge(name, "x", Reply("ok", measured()), 1.0, Baselines()) for name in ("a", "b")]
+    updates = [threading.Thread(target=command._update, args=(Baselines(), [each], file, "cpu")) for each in verdicts]
+    for update in updates:
+        update.start()
+    for update in updates:
+        update.join(timeout=60)
+    assert {name: list(cases) for name, cases in read(file).entries.items()} == {"a": ["x"], "b": ["x"]}
 
 
 def test_gpu_is_asked_for_by_name_where_there_is_none(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -1,6 +1,7 @@
 """`nvfp4bench confirm`: whether the GPU that is here agrees with the emulator, rule by rule.
 
-Exit status: 0 everything that could be tested agrees, 1 something contradicts the emulator, 2 there is no GPU.
+Exit status: 0 everything that could be tested agrees, 1 something contradicts the emulator, 2 nothing can be tested: there
+is no GPU, no probe for it, or no place for the results.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from impls.arch import Arch, find
 from impls.cuda.confirm.compare import Finding, by_rule, findings
@@ -20,7 +22,11 @@ from impls.cuda.confirm.probes import PROBES
 from impls.cuda.confirm.vectors import write, write_confirmed
 from impls.cuda.emulator.machine.observe import RULES
 from impls.errors import CommandError
+from impls.files import replace_file, require_replaceable
 from impls.numerics.baselines import toolchain
+
+if TYPE_CHECKING:  # it imports torch
+    from impls.cuda.confirm.tiles import Tile
 
 EMULATED = "emulated:"
 MOST_SHOWN = 3
@@ -41,11 +47,13 @@ def execute(arguments: argparse.Namespace) -> int:
     arch, gpu = _place(arguments.on)
     if gpu is None and arguments.record:
         raise CommandError("--record writes what a GPU gave, and --on emulated has none.")
-    for folder in filter(None, (arguments.record, arguments.json and arguments.json.parent)):
-        folder.mkdir(parents=True, exist_ok=True)
+    programs = [program for program in (probe.on(arch) for probe in PROBES) if program is not None]
+    if not programs:
+        raise CommandError(f"no instruction is probed on {arch.name}, so nothing can be confirmed; name another architecture.")
+    _make_places(arguments)
     found: list[Finding] = []
     results: dict[Program, tuple[Words, Words]] = {}
-    for program in filter(None, (probe.on(arch) for probe in PROBES)):
+    for program in programs:
         started = time.monotonic()
         inputs = program.probe.given
         emulated = in_emulator(program, inputs)
@@ -59,14 +67,20 @@ def execute(arguments: argparse.Namespace) -> int:
 
     of_tiles = tiles(arch, on_gpu=gpu is not None)
     for tile in of_tiles:
-        said = tile.why_not if tile.difference is None else f"differs by {tile.difference:.1e}"
-        print(f"{'ok  ' if tile.agrees else 'FAIL'}  a4q {tile.name}: {said}")
+        print(_tile_line(tile))
     contradicted = [f"{rule}: {verdict}" for rule, verdict in rules.items() if verdict.startswith("contradicted")]
     print("\n".join(contradicted), end="\n" if contradicted else "")
     tested = sum(verdict != NOT_HERE for verdict in rules.values())
-    print(f"{gpu or arguments.on}: {tested - len(contradicted)} of {tested} rules confirmed, {len(found)} instructions")
+    print(
+        f"{gpu or arguments.on}: {tested - len(contradicted)} of {tested} rules confirmed, {len(found)} instructions, "
+        f"{sum(not tile.why_not for tile in of_tiles)} of {len(of_tiles)} tiles run"
+    )
     if arguments.json:
-        arguments.json.write_text(_json(gpu or arguments.on, arch, rules, found, [asdict(tile) for tile in of_tiles]))
+        text = _json(gpu or arguments.on, arch, rules, found, [asdict(tile) for tile in of_tiles])
+        try:
+            replace_file(arguments.json, text.encode())
+        except OSError as error:
+            raise CommandError(f"cannot write {arguments.json}: {error.strerror}.") from error
     if arguments.record and gpu is not None:
         write(arguments.record / f"{arch.name}.npz", gpu, arch, results)
         write_confirmed(arguments.record / "silicon.json", gpu, rules)
@@ -87,6 +101,27 @@ def _place(on: str) -> tuple[Arch, str | None]:
     import torch
 
     return arch, f"{torch.cuda.get_device_name(0)} ({arch.name})"
+
+
+def _make_places(arguments: argparse.Namespace) -> None:
+    """Folders for the results. Raises CommandError if they cannot be written: before minutes of work, not after."""
+    files = [arguments.json] if arguments.json else []
+    if arguments.record:
+        files.append(arguments.record / "silicon.json")
+    for file in files:
+        try:
+            if not file.parent.exists():
+                file.parent.mkdir(parents=True)
+            require_replaceable(file)
+        except OSError as error:
+            raise CommandError(f"cannot write {file}: {error.strerror}.") from error
+
+
+def _tile_line(tile: Tile) -> str:
+    if tile.why_not:
+        return f"not run  a4q {tile.name}: {tile.why_not}"
+    said = tile.fault or f"differs by {tile.difference:.1e}"
+    return f"{'ok  ' if tile.agrees else 'FAIL'}  a4q {tile.name}: {said}"
 
 
 def _line(program: Program, found: list[Finding], seconds: float) -> str:

@@ -12,7 +12,7 @@ import torch
 from impls.arch import Arch
 from impls.contract import Inputs, Problem, Unsupported
 from impls.cuda.emulation.launches import run_emulated
-from impls.cuda.emulator.errors import EmulationError
+from impls.cuda.emulator.errors import EmulationError, NotExecuted
 from impls.nvfp4 import quantize
 from impls.reference import reference_attention
 from impls.registry import implementation
@@ -32,11 +32,14 @@ class Tile:
     difference: float | None
     """Relative, None where there is none."""
     why_not: str = ""
+    """Why it was not run."""
+    fault: str = ""
+    """What the emulator finds wrong with a kernel that ships."""
 
     @property
     def agrees(self) -> bool:
         """Whether nothing speaks against the emulator."""
-        return self.difference is None or self.difference <= BOUND
+        return not self.fault and (self.difference is None or self.difference <= BOUND)
 
 
 def tiles(arch: Arch, *, on_gpu: bool) -> list[Tile]:
@@ -54,8 +57,12 @@ def _tile(name: str, dim: int, q_len: int, kv_len: int, arch: Arch, on_gpu: bool
         plan = a4q.plan(problem, arch)
         runner = plan.bind(q, plan.pack(k4, v4))
         run_emulated(runner.launches, arch, schedules=("forward",))
-    except (EmulationError, Unsupported) as error:
-        return Tile(name, None, str(error))
+    except Unsupported as error:
+        return Tile(name, None, why_not=str(error))
+    except NotExecuted as error:
+        return Tile(name, None, why_not=error.sentence)
+    except EmulationError as error:
+        return Tile(name, None, fault=error.sentence)
     emulated = runner.output.out.double()
     if on_gpu:
         cache = plan.pack(k4.to("cuda:0"), v4.to("cuda:0"))

@@ -8,7 +8,8 @@ does not know an instruction, or the limit of instructions was reached.
 from __future__ import annotations
 
 import argparse
-import tempfile
+import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from impls.cuda.emulator.errors import EmulationError, NotExecuted, TooLong
 from impls.cuda.emulator.machine.schedules import SCHEDULES
 from impls.cuda.emulator.ptx.syntax import Module
 from impls.errors import CommandError
-from impls.files import replace_file
+from impls.files import replace_file, require_replaceable
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +84,7 @@ def execute(arguments: argparse.Namespace) -> int:
     options = {"schedules": schedules, "seed": arguments.seed, "checks": checks, "shared_limit": limit}
     if arguments.json:
         text = report.as_json(given.kernels, outcome, given.buffers, arch=arch, options=options)
-        replace_file(arguments.json, text.encode())
+        _write(arguments.json, text.encode())
     if isinstance(outcome, EmulationError):
         print(f"fault: {outcome.sentence}")
         return 1
@@ -145,6 +146,12 @@ def _check_outputs(arguments: argparse.Namespace, given: Specification) -> None:
     if arguments.save:
         arguments.save.mkdir(parents=True, exist_ok=True)
         outputs += [arguments.save / f"{name}.npy" for name in given.buffers]
+    places: set[str] = set()
+    for output in outputs:
+        place = os.path.realpath(output)
+        if place in places:
+            raise CommandError(f"two outputs would be written to {place}; name two places.")
+        places.add(place)
     for output in outputs:
         for file in inputs:
             if output.exists() and output.samefile(file):
@@ -152,19 +159,23 @@ def _check_outputs(arguments: argparse.Namespace, given: Specification) -> None:
         if output.is_dir():
             raise CommandError(f"cannot write {output}: it is a folder.")
         try:
-            with tempfile.TemporaryFile(dir=output.parent):
-                pass
+            require_replaceable(output)
         except OSError as error:
             raise CommandError(f"cannot write {output}: {error.strerror}.") from error
 
 
 def _save(folder: Path, buffers: dict[str, Buffer]) -> None:
     for name, each in buffers.items():
-        path = folder / f"{name}.npy"
-        try:
-            np.save(path, each.values)
-        except OSError as error:
-            raise CommandError(f"cannot write {path}: {error.strerror}; what is there is not whole.") from error
+        content = io.BytesIO()  # np.save does not notice when a disk takes only a part
+        np.save(content, each.values)
+        _write(folder / f"{name}.npy", content.getbuffer())
+
+
+def _write(path: Path, content: bytes | memoryview) -> None:
+    try:
+        replace_file(path, content)
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}.") from error
 
 
 def _what_was_tried(schedules: list[str], checks: bool, same_bits: bool) -> str:

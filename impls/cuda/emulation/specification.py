@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import stat
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -43,6 +44,10 @@ LAUNCH = {"entry", "grid", "block", "arguments"}
 OPTIONAL = {"shared_bytes", "overlaps", "same_bits", "buffers"}
 LARGEST_FILE = 1 << 26
 """Bytes of text: a longer one is not what was meant."""
+LARGEST_NUMBER = 2**63 - 1
+"""Of what is counted: sizes, bytes, seeds."""
+LONGEST_QUOTE = 60
+"""Characters of a value that a sentence shows; of a path or of another's sentence, five times as many."""
 _NAME = re.compile(r"[A-Za-z_][\w.-]{0,99}", re.ASCII)
 
 
@@ -125,6 +130,8 @@ class _Reader:
     def _kernel(self, launch: Mapping[str, Any], place: str) -> Kernel:
         if not isinstance(launch["entry"], str):
             raise CommandError(f"entry of {place} must be a name, not {_shown(launch['entry'])}.")
+        if len(launch["entry"]) > LONGEST_QUOTE and launch["entry"] not in self._ptx:
+            raise CommandError(f"entry of {place} is not in the module: {_shown(launch['entry'])}.")
         given = launch["arguments"]
         if not isinstance(given, list):
             raise CommandError(f"arguments of {place} must be a list, not {_shown(given)}.")
@@ -147,7 +154,7 @@ class _Reader:
         ((kind, value),) = given.items()
         if kind == "buffer":
             if not isinstance(value, str) or value not in self._buffers:
-                known = ", ".join(self._buffers) or "none"
+                known = _shortened(", ".join(self._buffers) or "none", 5 * LONGEST_QUOTE)
                 raise CommandError(f"{place} names no buffer: {_shown(value)}; buffers: {known}.")
             return self._buffers[value].values
         if kind not in SCALARS:
@@ -181,6 +188,8 @@ class _Reader:
         if not isinstance(shape, list) or len(shape) > 32:
             raise CommandError(f"shape of {place} must be a list of at most 32 sizes, not {_shown(shape)}.")
         count = math.prod(_integer(size, f"a size of {place}", 0) for size in shape)
+        if count > LARGEST_NUMBER:
+            raise CommandError(f"{place} cannot have the shape {_shown(shape)}.")
         word = np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
         # while it is filled there are values of 64 bits as well
         self._take(count * word.itemsize, place, count * 8 if described.get("fill", "zeros") != "zeros" else 0)
@@ -195,18 +204,22 @@ class _Reader:
         if not isinstance(named, str):
             raise CommandError(f"file of {place} must be a path, not {_shown(named)}.")
         path = self._folder / named
+        called = _shortened(str(path), 5 * LONGEST_QUOTE)
         try:
-            self._take(path.stat().st_size, place)
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):  # reading a pipe waits, and reading some devices never ends
+                raise CommandError(f"file of {place} is not a regular file: {called}.")
+            self._take(status.st_size, place)
             values = np.load(path, allow_pickle=False)
         except OSError as error:
-            raise CommandError(f"cannot read {path}: {error.strerror or error}.") from error
+            raise CommandError(f"cannot read {called}: {error.strerror or error}.") from error
         except (ValueError, EOFError, SyntaxError) as error:  # a damaged header is evaluated as Python
-            raise CommandError(
-                f"{path} is no array of NumPy that can be read: {str(error).splitlines()[0].rstrip('.')}."
-            ) from error
+            why = _shortened(str(error).partition("\n")[0].rstrip("."), 5 * LONGEST_QUOTE)
+            raise CommandError(f"{called} is no array of NumPy that can be read: {why}.") from error
         if not isinstance(values, np.ndarray) or values.dtype.name not in DTYPES:
             found = values.dtype.name if isinstance(values, np.ndarray) else "several arrays"
-            raise CommandError(f"{path} holds {found}; there are {', '.join(DTYPES)}, and bfloat16 as uint16.")
+            found = _shortened(found, LONGEST_QUOTE)  # the fields of a structure are any number
+            raise CommandError(f"{called} holds {found}; there are {', '.join(DTYPES)}, and bfloat16 as uint16.")
         return Buffer(values.dtype.name, np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="))), path)
 
     def _take(self, size: int, place: str, meanwhile: int = 0) -> None:
@@ -283,6 +296,8 @@ def _sizes(given: Any, place: str) -> Triple:
 def _integer(given: Any, place: str, least: int) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or given < least:
         raise CommandError(f"{place} must be a whole number of at least {least}, not {_shown(given)}.")
+    if given > LARGEST_NUMBER:
+        raise CommandError(f"{place} must be a whole number of at most {LARGEST_NUMBER}, not {_shown(given)}.")
     return given
 
 
@@ -302,7 +317,11 @@ def _shown(value: Any) -> str:
         text = json.dumps(value)
     except ValueError:  # more digits than Python prints
         text = "a number of thousands of digits"
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return _shortened(text, LONGEST_QUOTE)
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 5]}[...]"
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

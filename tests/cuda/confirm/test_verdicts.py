@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from impls.cuda.confirm.compare import by_rule, findings
 from impls.cuda.confirm.probe import BLOCK, Program, Words
 from impls.cuda.confirm.probes import PROBES
 from impls.cuda.confirm.vectors import Outdated, read, write, write_confirmed
+from impls.cuda.emulator.errors import EmulationError, Unknown
 from tests.cuda.needs import needs_nvrtc
 
 ARCH = find("sm_90a")
@@ -139,3 +143,70 @@ def test_without_a_gpu_it_says_so(monkeypatch, capsys):
     monkeypatch.setattr("impls.host.gpu_here", lambda: (None, "torch sees no CUDA GPU here."))
     assert nvfp4bench.main(["confirm"]) == 2
     assert "no GPU can be used: torch sees no CUDA GPU here." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arch", ["cpu", "sm_90a"])
+def test_where_nothing_is_probed_nothing_is_confirmed(arch, monkeypatch, capsys):
+    if arch != "cpu":
+        monkeypatch.setattr(command, "PROBES", ())
+    assert nvfp4bench.main(["confirm", "--on", f"emulated:{arch}"]) == 2
+    output, errors = capsys.readouterr()
+    assert not output and f"no instruction is probed on {arch}" in errors and errors.count("\n") == 1
+
+
+@pytest.fixture
+def one_probe(monkeypatch):
+    """Whose results are right, and no tiles."""
+    monkeypatch.setattr(command, "PROBES", tuple(each for each in PROBES if each.name == "narrow"))
+    monkeypatch.setattr(command, "in_emulator", lambda program, inputs: program.predict(inputs))
+    monkeypatch.setattr(tiles, "SHAPES", {})
+
+
+def test_tiles_that_could_not_run_are_told_and_not_counted(one_probe, monkeypatch, capsys):
+    some = [tiles.Tile("decode d64", 0.0), tiles.Tile("prefill d64", None, why_not="wgmma is not known.")]
+    monkeypatch.setattr(tiles, "tiles", lambda arch, on_gpu: some)
+    assert nvfp4bench.main(["confirm", "--on", "emulated:sm_90a"]) == 0
+    output = capsys.readouterr().out
+    assert "ok    a4q decode d64: differs by 0.0e+00\n" in output
+    assert "not run  a4q prefill d64: wgmma is not known.\n" in output
+    assert output.endswith("1 of 2 tiles run\n")
+
+
+@pytest.mark.parametrize(("error", "status", "line"), [(Unknown, 0, "not run  a4q"), (EmulationError, 1, "FAIL  a4q")])
+def test_a_fault_of_a_tile_is_not_what_the_emulator_cannot_do(one_probe, monkeypatch, capsys, error, status, line):
+    def raises(*_, **__):
+        raise error("said in\none sentence")
+
+    monkeypatch.setattr(tiles, "SHAPES", {"decode": (1, 80)})
+    monkeypatch.setattr(tiles, "HEAD_DIMS", (64,))
+    monkeypatch.setattr(tiles, "implementation", lambda name: SimpleNamespace(plan=raises))
+    assert nvfp4bench.main(["confirm", "--on", "emulated:sm_90a"]) == status
+    assert f"{line} decode d64: said in one sentence.\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "place", "reason"),
+    [("--json", ".", "Is a directory"), ("--json", "file/a.json", "Not a directory"), ("--record", "file", "Not a directory")],
+)
+def test_a_place_that_cannot_be_written_is_told_before_the_work(
+    one_probe, monkeypatch, capsys, tmp_path, option, place, reason
+):
+    monkeypatch.setattr(command, "in_emulator", lambda *_: pytest.fail("it was run"))
+    monkeypatch.setattr(command, "_place", lambda on: (ARCH, "Some GPU (sm_90a)"))
+    (tmp_path / "file").touch()
+    assert nvfp4bench.main(["confirm", option, str(tmp_path / place)]) == 2
+    file = tmp_path / place / ("silicon.json" if option == "--record" else "")
+    assert f"cannot write {file}: {reason}." in capsys.readouterr().err
+
+
+def test_the_verdict_replaces_the_last_one_in_one_step(one_probe, monkeypatch, capsys, tmp_path):
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "new" / "confirmed.json"
+    assert nvfp4bench.main(["confirm", "--on", "emulated:sm_90a", "--json", str(path)]) == 0
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "fsync", full)
+    assert nvfp4bench.main(["confirm", "--on", "emulated:sm_90a", "--json", str(path)]) == 2
+    assert f"cannot write {path}: No space left on device." in capsys.readouterr().err
+    assert path.read_bytes() == before

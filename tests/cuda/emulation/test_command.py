@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -289,7 +292,10 @@ SPECIFICATIONS: dict[str, tuple[Any, str]] = {
     "dtype of another type": (buffer(dtype=[], shape=[1]), "dtype of buffer p is not known: []"),
     "shape of another type": (buffer(dtype="int8", shape=4), "shape of buffer p must be a list"),
     "negative size": (buffer(dtype="int8", shape=[-4]), "a size of buffer p must be a whole number of at least 0"),
-    "impossible shape": (buffer(dtype="int8", shape=[0, 10**30]), "cannot have the shape"),
+    "impossible shape": (buffer(dtype="int8", shape=[0, 2**62, 2**62]), "cannot have the shape"),
+    "endless shape": (buffer(dtype="int8", shape=[2**62] * 32), "cannot have the shape"),
+    "endless size": (buffer(dtype="int8", shape=[10**4000]), "a size of buffer p must be a whole number of at most"),
+    "endless bytes": (buffer(bytes=10**4000), "bytes of buffer p must be a whole number of at most"),
     "unknown fill": (buffer(dtype="int8", shape=[4], fill="ones"), 'fill of buffer p is not known: "ones"'),
     "fill of another type": (buffer(dtype="int8", shape=[4], fill=[1]), "fill of buffer p must be a whole number"),
     "fill that does not fit": (buffer(dtype="int8", shape=[4], fill=200), "200, which int8 does not hold"),
@@ -299,11 +305,19 @@ SPECIFICATIONS: dict[str, tuple[Any, str]] = {
     "over memory, filled": (buffer(dtype="int8", shape=[10**15], fill="random"), "this machine's memory holds"),
     "over memory, blocks": (launch(grid=[2**31 - 1]), "B of memory, and"),
     "file that is not there": (buffer(file="no.npy"), "No such file"),
-    "folder": (buffer(file="."), "Is a directory"),
+    "folder": (buffer(file="."), "file of buffer p is not a regular file"),
     "not NumPy's": (buffer(file="spec.json"), "is no array of NumPy"),
+    "endless file": (buffer(file="x" * 4000), "File name too long"),
     "file of another type": (buffer(file=3), "file of buffer p must be a path"),
     "file with a shape": (buffer(file="no.npy", shape=[3]), 'buffer p has "shape", which is not known'),
     "shared bytes": (launch(shared_bytes=-1), "shared_bytes of the launch must be a whole number of at least 0"),
+    "endless shared memory": (launch(shared_bytes=10**4000), "shared_bytes of the launch must be a whole number of at most"),
+    "endless grid": (launch(grid=[10**4000]), "a size of the grid of the launch must be a whole number of at most"),
+    "endless entry": (launch(entry="f" * 4000), "entry of the launch is not in the module"),
+    "many buffers": (
+        launch(buffers={f"buffer_{i}": {"bytes": 1} for i in range(500)}),
+        'names no buffer: "p"; buffers: buffer_0, buffer_1, ',
+    ),
     "much shared memory": (launch(shared_bytes=10**6), "1,000,000 B of shared memory; a block has 166,912 B on sm_80"),
     "flag": (launch(overlaps=1), "overlaps of the launch must be true or false"),
 }
@@ -312,7 +326,8 @@ SPECIFICATIONS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", SPECIFICATIONS)
 def test_bad_specification_is_one_sentence(run, files, name):
     specification, sentence = SPECIFICATIONS[name]
-    assert sentence in refused(run(*files(kernel(STORE), specification)))
+    said = refused(run(*files(kernel(STORE), specification)))
+    assert sentence in said and len(said) < 1000
 
 
 MODULES = {
@@ -370,6 +385,59 @@ def test_buffers_that_are_read_are_not_replaced(run, files, tmp_path):
     assert np.load(tmp_path / "p.npy").tolist() == [1] * 64
     assert run(*arguments, "--save", tmp_path / "new")[0] == 0
     assert np.load(tmp_path / "new" / "p.npy").tolist() == list(range(64))
+
+
+def test_a_pipe_is_no_buffer_and_is_not_waited_for(run, files, tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it would wait"))
+    assert "file of buffer p is not a regular file" in refused(run(*files(kernel(STORE), buffer(file="pipe"))))
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_two_outputs_in_one_place_are_refused_before_the_work(run, tmp_path, monkeypatch, linked):
+    monkeypatch.setattr(command, "emulate", lambda *_, **__: pytest.fail("it was run"))
+    place = tmp_path / ("a.json" if linked else "out.npy")
+    if linked:
+        (tmp_path / "out.npy").symlink_to("a.json")
+    said = refused(run(SUM, "--launch", SPEC, "--json", place, "--save", tmp_path))
+    assert f"two outputs would be written to {place}; name two places." in said and not place.exists()
+
+
+def test_json_follows_a_link(run, tmp_path):
+    link, target = tmp_path / "link", tmp_path / "target"
+    target.write_text("old")
+    link.symlink_to("target")
+    assert run(SUM, "--launch", SPEC, "--json", link)[0] == 0
+    assert link.is_symlink() and json.loads(target.read_text())["holds"]
+
+
+@pytest.mark.parametrize("option", ["--save", "--json"])
+def test_a_full_disk_is_told_and_what_was_there_stays(run, tmp_path, monkeypatch, option):
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    place = tmp_path / ("out.npy" if option == "--save" else "a.json")
+    place.write_text("old")
+    monkeypatch.setattr(os, "fsync", full)
+    said = refused(run(SUM, "--launch", SPEC, option, tmp_path if option == "--save" else place))
+    assert f"cannot write {place}: No space left on device." in said and place.read_text() == "old"
+
+
+def test_a_disk_that_takes_a_part_of_an_array_is_told(tmp_path):
+    """x.npy has 500 floats and a header; a limit on the size of files fails the end of it, as a full disk does."""
+    (tmp_path / "x.npy").write_text("old")
+    done = subprocess.run(
+        [sys.executable, "nvfp4bench.py", "emulate", str(SUM), "--launch", str(SPEC), "--save", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)),
+        check=False,
+    )
+    assert done.returncode == 2 and done.stderr == f"nvfp4bench emulate: cannot write {tmp_path / 'x.npy'}: File too large.\n"
+    assert (tmp_path / "x.npy").read_text() == "old"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["out.npy", "x.npy"]
 
 
 def test_memory_that_runs_out_all_the_same_is_one_sentence(run, monkeypatch):

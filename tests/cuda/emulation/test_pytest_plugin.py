@@ -150,3 +150,57 @@ def test_arguments_that_no_kernel_can_have_are_refused(value, sentence):
 def test_grids_have_one_to_three_sizes(sizes):
     with pytest.raises(ValueError, match="one to three sizes"):
         run(COPY, "copy", grid=sizes, block=32, arguments=[])
+
+
+def test_whole_numbers_of_numpy_are_sizes():
+    source = np.arange(32, dtype=np.uint16)
+    for grid, block in ((np.int64(1), np.int32(32)), ((np.uint8(1),), [np.int64(32), 1]), (np.array([1, 1]), 32)):
+        target = np.zeros(32, np.uint16)
+        run(COPY, "copy", grid=grid, block=block, arguments=[target, source], shared_bytes=np.int64(0), expect={0: source})
+
+
+OBJECTS = np.array([None] * 32)
+OTHER_ORDER = np.zeros(32, np.dtype(np.uint16).newbyteorder("S"))
+MISTAKES = {
+    "fraction for a grid": ({"grid": 1.5}, TypeError, "grid has to be one to three whole numbers, not 1.5"),
+    "fraction in a grid": ({"grid": [1.5]}, TypeError, "a size of grid has to be a whole number, not 1.5"),
+    "text for a grid": ({"grid": "111"}, TypeError, "grid has to be one to three whole numbers, not '111'"),
+    "nothing for a block": ({"block": None}, TypeError, "block has to be one to three whole numbers, not None"),
+    "no arguments": ({"arguments": None}, TypeError, "arguments has to be a list of the kernel's arguments, not NoneType"),
+    "number for arguments": ({"arguments": 5}, TypeError, "not int"),
+    "array for arguments": ({"arguments": np.zeros(2)}, TypeError, "not ndarray"),
+    "text for arguments": ({"arguments": "ab"}, TypeError, "not str"),
+    "bytes for PTX": ({"ptx": COPY.encode()}, TypeError, "ptx has to be a text or a pathlib.Path, not bytes"),
+    "nothing for PTX": ({"ptx": None}, TypeError, "not NoneType"),
+    "name for a path": ({"ptx": str(SUM)}, ValueError, "a path has to be a pathlib.Path"),
+    "nothing for an entry": ({"entry": None}, TypeError, "entry has to be a name, not None"),
+    "no such argument": ({"expect": {2: 0}}, ValueError, "expect names argument 2, and there are 2, from 0 on"),
+    "argument from the end": ({"expect": {-1: 0}}, ValueError, "expect names argument -1"),
+    "argument by name": ({"expect": {"to": 0}}, TypeError, "a key of expect has to be a whole number, not 'to'"),
+    "list of what is expected": ({"expect": [0]}, TypeError, "not list"),
+    "fraction of a byte": ({"shared_bytes": 5.5}, TypeError, "shared_bytes has to be a whole number, not 5.5"),
+    "objects": ({"arguments": [OBJECTS, OBJECTS]}, TypeError, "argument 0 is an array of Python objects"),
+    "other byte order": ({"arguments": [None, OTHER_ORDER]}, ValueError, "argument 1 has the bytes of"),
+    "sparse": (
+        {"arguments": [torch.zeros(32).to_sparse(), None]},
+        ValueError,
+        "argument 0 is a tensor of layout torch.sparse_coo",
+    ),
+    "negative view": ({"arguments": [torch._neg_view(torch.zeros(32)), None]}, ValueError, "memory holds other values"),
+    "conjugate view": (
+        {"arguments": [torch.zeros(8, dtype=torch.cfloat).conj(), None]},
+        ValueError,
+        "memory holds other values",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_of_the_caller_is_one_sentence(name):
+    changes, error, sentence = MISTAKES[name]
+    two = [np.zeros(32, np.uint16), np.zeros(32, np.uint16)]
+    given = {"ptx": COPY, "entry": "copy", "grid": 1, "block": 32, "arguments": two, **changes}
+    with pytest.raises(error, match=re.escape(sentence)) as caught:
+        run(**given)
+    said = str(caught.value)
+    assert type(caught.value) is error and said.endswith(".") and "\n" not in said and len(said) < 250
