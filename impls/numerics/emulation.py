@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -51,7 +52,8 @@ def emulated(launches: Sequence[Launch], arch: Arch, orders: Sequence[str] = SCH
     try:
         report = run_emulated(launches, arch, schedules=orders)
     except NotExecuted as error:
-        raise Unsupported(f"the emulator does not execute all that it launches: {error.sentence}") from error
+        what = re.sub(r"^PTX line \d+[^:]*: ", "", error.sentence)  # of other kernels another line, of all one reason
+        raise Unsupported(f"the emulator does not execute all that it launches: {what}") from error
     except EmulationError as error:
         return Emulation(orders, fault=error.sentence)
     return Emulation(report.schedules, {name: rule.status for name, rule in sorted(report.rules.items())})
