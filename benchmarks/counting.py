@@ -11,11 +11,11 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cells import SHAPES, CellSpec
+from benchmarks.inspection import launches
 from benchmarks.records import CounterRecord
 from benchmarks.work import nvfp4_bytes
 from impls.arch import Arch, find
 from impls.contract import Inputs, Launch, Problem, Unsupported
-from impls.registry import implementation
 
 if TYPE_CHECKING:
     import torch
@@ -41,8 +41,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     Raises Unsupported with the sentence of `why_not`, or with what the emulator does not know.
     """
     problem = problem_of(request["kind"], request["head_dim"])
-    launches = emulated_call(request["impl"], problem, find(request["arch"]))
-    return {**count(launches, find(request["arch"])), "work": {"nvfp4_bytes": nvfp4_bytes(problem)}}
+    called = launches(request["impl"], problem, find(request["arch"]), exact_inputs)
+    return {**count(called, find(request["arch"])), "work": {"nvfp4_bytes": nvfp4_bytes(problem)}}
 
 
 def problem_of(kind: str, head_dim: int) -> Problem:
@@ -50,30 +50,17 @@ def problem_of(kind: str, head_dim: int) -> Problem:
     return Problem(batch=1, q_heads=heads, kv_heads=1, q_len=q_len, kv_len=kv_len, head_dim=head_dim, v_head_dim=head_dim)
 
 
-def emulated_call(source: str, problem: Problem, arch: Arch) -> tuple[Launch, ...]:
-    """What a call launches on `arch`, bound to operands in the CPU's memory. Raises Unsupported."""
-    chosen = implementation(source)
-    if not chosen.lists_launches:
-        raise Unsupported(f"{chosen.name} does not list its kernels: its runners state none, or `lists_launches` is not set.")
-    reason = chosen.why_not(problem, arch)
-    if reason is not None:
-        raise Unsupported(reason)
-    plan = chosen.plan(problem, arch)
-    inputs = exact_inputs(problem)
-    return plan.bind(inputs.q, plan.pack(inputs.k4, inputs.v4)).launches
-
-
-def count(launches: tuple[Launch, ...], arch: Arch) -> dict[str, Any]:
-    """{"counters", "rules"} of `launches`, one schedule, checked. Raises EmulationError; Unsupported for what is not known."""
+def count(called: tuple[Launch, ...], arch: Arch) -> dict[str, Any]:
+    """{"counters", "rules"} of a call, one schedule, checked. Raises EmulationError; Unsupported for what is not known."""
     from impls.cuda.emulation.launches import run_emulated
     from impls.cuda.emulator.errors import Unknown
 
     try:
-        report = run_emulated(launches, arch, schedules=("forward",))
+        report = run_emulated(called, arch, schedules=("forward",))
     except Unknown as error:
         raise Unsupported(f"the emulator does not execute it yet: {error}") from error
     rules = {name: rule.status for name, rule in sorted(report.rules.items())}
-    records = [record_of(launch, counters) for launch, counters in zip(launches, report.counters, strict=True)]
+    records = [record_of(launch, counters) for launch, counters in zip(called, report.counters, strict=True)]
     return {"counters": [dataclasses.asdict(record) for record in records], "rules": rules}
 
 

@@ -185,8 +185,11 @@ def problem_of(one: Wanted) -> Problem:
     return workloads()[workload].attention(one.head_dim, kv_len)
 
 
-def launches(source: str, problem: Problem, arch: Arch) -> tuple[Launch, ...]:
-    """What a call launches on `arch`. Raises Unsupported with the sentence of `why_not`."""
+def launches(
+    source: str, problem: Problem, arch: Arch, operands: Callable[[Problem], Inputs] | None = None
+) -> tuple[Launch, ...]:
+    """What a call launches on `arch`, bound to `operands`, by default without memory. Raises Unsupported with the sentence of
+    `why_not`."""
     chosen = implementation(source)
     if not chosen.lists_launches:
         raise Unsupported(f"{chosen.name} does not list its kernels: its runners state none, or `lists_launches` is not set.")
@@ -194,7 +197,7 @@ def launches(source: str, problem: Problem, arch: Arch) -> tuple[Launch, ...]:
     if reason is not None:
         raise Unsupported(reason)
     plan = chosen.plan(problem, arch)
-    inputs = without_memory(problem)
+    inputs = (operands or without_memory)(problem)
     return plan.bind(inputs.q, plan.pack(inputs.k4, inputs.v4)).launches
 
 

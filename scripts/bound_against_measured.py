@@ -20,7 +20,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.cells import workloads
-from benchmarks.counting import emulated_call
+from benchmarks.counting import exact_inputs
+from benchmarks.inspection import launches
 from benchmarks.journal import Journal, read_results
 from benchmarks.records import Cell
 from impls.arch import find, products
@@ -59,17 +60,17 @@ def compared(journal: Journal, pattern: str) -> Iterator[Compared | str]:
             continue
         problem = workloads()[cell.workload].problem(*(int(one.lstrip("dkv")) for one in cell.parameters))
         assert isinstance(problem, Problem)
-        launches = emulated_call(cell.impl, problem, arch)
-        if not _same(launches, cell):
+        called = launches(cell.impl, problem, arch, exact_inputs)
+        if not _same(called, cell):
             yield f"{cell.id}: its machine code is not that of the compilers here, so nothing is said of it."
             continue
-        counters = run_emulated(launches, arch, schedules=("forward",), checks=False).counters
+        counters = run_emulated(called, arch, schedules=("forward",), checks=False).counters
         assert product.sms is not None
         bounds = [
             bound(one, arch.per_clock, sms=product.sms, clock_hz=clock_hz, dram_bytes_per_second=dram) for one in counters
         ]
-        least = _least(launches, bounds)
-        yield Compared(cell, _named(launches, bounds), least, statistics.median(cell.series["latency"]))
+        least = _least(called, bounds)
+        yield Compared(cell, _named(called, bounds), least, statistics.median(cell.series["latency"]))
 
 
 def _same(launches: Sequence[Launch], cell: Cell) -> bool:

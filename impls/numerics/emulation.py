@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from impls.arch import Arch
 from impls.contract import Implementation, Launch, Unsupported
 from impls.cuda.emulation.launches import run_emulated
-from impls.cuda.emulator.errors import EmulationError, NotExecuted
+from impls.cuda.emulator.errors import EmulationError, NotExecuted, Unknown
 from impls.cuda.emulator.machine.schedules import SCHEDULES
 from impls.numerics.cases import Case
 
@@ -46,14 +46,17 @@ def schedules(case: Case) -> Sequence[str]:
 
 
 def emulated(launches: Sequence[Launch], arch: Arch, orders: Sequence[str] = SCHEDULES) -> Emulation:
-    """Execute `launches`. Raises Unsupported where there are none, or the emulator cannot execute them."""
+    """Execute `launches`. Raises Unsupported where there are none or the emulator does not know an instruction of theirs, and
+    `NotExecuted` where it could not execute them though it does."""
     if not launches:
         raise Unsupported("parts of a call are no kernels that it lists, so there is not the PTX of all of it to emulate.")
     try:
         report = run_emulated(launches, arch, schedules=orders)
-    except NotExecuted as error:
+    except Unknown as error:
         what = re.sub(r"^PTX line \d+[^:]*: ", "", error.sentence)  # of other kernels another line, of all one reason
         raise Unsupported(f"the emulator does not execute all that it launches: {what}") from error
+    except NotExecuted:
+        raise  # no word on the kernel, and none that it may be passed over: the case has failed
     except EmulationError as error:
         return Emulation(orders, fault=error.sentence)
     return Emulation(report.schedules, {name: rule.status for name, rule in sorted(report.rules.items())})

@@ -11,6 +11,7 @@ import torch
 
 import nvfp4bench
 from impls.contract import Unsupported
+from impls.cuda.emulator.errors import BadLaunch, InternalError, NotExecuted, TooLong
 from impls.numerics import report
 from impls.numerics.baselines import METRICS, Baselines, default_path, read
 from impls.numerics.cases import CASES
@@ -72,6 +73,19 @@ def test_what_is_not_known_is_unsupported_and_fails_where_there_is_a_baseline(fa
     refused = judge("a", "x", Reply("unsupported", sentence=str(caught.value)), 1.0, known)
     other = judge("a", "y", Reply("ok", measured()), 1.0, known)
     assert [verdict.holds for verdict in newly_refused([refused, other], known)] == [False, True]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("cause", [InternalError, TooLong, BadLaunch])
+def test_what_the_emulator_could_not_execute_though_it_knows_it_is_no_refusal(
+    cause: type[NotExecuted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gives_up(*given: object, **options: object) -> None:
+        raise cause("it gave up")
+
+    monkeypatch.setattr("impls.numerics.emulation.run_emulated", gives_up)
+    with pytest.raises(cause, match="it gave up"):
+        examined(kernel_faults.SwappedRows)
 
 
 @needs_nvrtc

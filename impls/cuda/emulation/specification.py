@@ -29,7 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from impls.cuda.emulator.emulate import Kernel, Triple
+from impls.cuda.emulator.emulate import Kernel
+from impls.cuda.emulator.machine.state import Triple
 from impls.errors import CommandError
 
 Array = np.ndarray[Any, Any]

@@ -22,12 +22,11 @@ from impls.cuda.emulator.machine.memory import GlobalMemory
 from impls.cuda.emulator.machine.observe import Observer
 from impls.cuda.emulator.machine.program import Code, code, load
 from impls.cuda.emulator.machine.schedules import SCHEDULES, Schedule, schedule
-from impls.cuda.emulator.machine.state import Loaded, Shape, State
+from impls.cuda.emulator.machine.state import Loaded, Shape, State, Triple
 from impls.cuda.emulator.ptx.parser import parse
 from impls.cuda.emulator.ptx.syntax import Module
 from impls.cuda.emulator.rules import Rule
 
-Triple = tuple[int, int, int]
 RESIDENT_WARPS = 64
 """Warps that run in step at most: more are faster, until their registers do not stay in the cache."""
 LIMIT = 100_000_000

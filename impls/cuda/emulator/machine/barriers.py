@@ -6,17 +6,17 @@ PTX ISA 9.1, 9.7.13.1 (bar, barrier) and 9.7.13.15 (mbarrier).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from impls.cuda.emulator.arithmetic.forms import Array
 from impls.cuda.emulator.errors import EmulationError
 from impls.cuda.emulator.machine.fronts import LANES
 
 if TYPE_CHECKING:
     from impls.cuda.emulator.machine.binding import Destination
 
-Array = np.ndarray[Any, Any]
 
 BARRIERS = 16
 NOWHERE = -1

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from impls.cuda.emulator.arithmetic.forms import BITS
+from impls.cuda.emulator.arithmetic.forms import BITS, Array
 from impls.cuda.emulator.errors import EmulationError, Unknown
 from impls.cuda.emulator.machine.fronts import LANES, Front
 from impls.cuda.emulator.machine.state import At, State, word_of
@@ -29,10 +29,11 @@ from impls.cuda.emulator.ptx.syntax import (
     Vector,
 )
 
-Array = np.ndarray[Any, Any]
 Step = Callable[[Front], None]
 Control = Callable[[Front], list[Front]]
 """As a step, of an instruction after which not all go on with the next: what the front becomes."""
+Either = Callable[[Front], list[Front] | None]
+"""A step or a control."""
 
 
 class Source(Protocol):
@@ -251,9 +252,9 @@ def full(mask: Array | None, front: Front) -> Array:
     return np.ones((front.count, LANES), bool) if mask is None else mask
 
 
-def chosen(front: Front, warps: Array | None) -> tuple[Front, Array | slice]:
-    """The front of some of its warps, and an index of their rows among its own."""
-    return (front, slice(None)) if warps is None else (front.some(warps, front.pc), warps)
+def chosen(front: Front, warps: Array | None) -> Front:
+    """The front of some of its warps; None is all."""
+    return front if warps is None else front.some(warps, front.pc)
 
 
 def _bits(immediate: Immediate, kind: str) -> int:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from impls.cuda.emulator.arithmetic.forms import Array
 from impls.cuda.emulator.machine.fronts import LANES, Front
 
 if TYPE_CHECKING:
     from impls.cuda.emulator.machine.state import State
-
-Array = np.ndarray[Any, Any]
 
 
 OPEN, DONE = 1 << 62, -1

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from impls.cuda.emulator.arithmetic.forms import Array
 from impls.cuda.emulator.errors import EmulationError, InternalError, TooLong
 from impls.cuda.emulator.machine.binding import NotConverged
 from impls.cuda.emulator.machine.fronts import NEVER, Front, merged
 from impls.cuda.emulator.machine.program import Code
 from impls.cuda.emulator.machine.state import State, located
-
-Array = np.ndarray[Any, Any]
 
 
 class Deadlock(EmulationError):

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from impls.cuda.emulator.arithmetic.forms import Array
 from impls.cuda.emulator.hardware import LANES as LANES
 
-Array = np.ndarray[Any, Any]
 Rows = slice | Array
 """Warps, as an index of the first axis of registers: a slice wherever they are evenly spaced, since a slice copies nothing."""
 

@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from impls.cuda.emulator.arithmetic.forms import Array
 from impls.cuda.emulator.errors import EmulationError
-
-Array = np.ndarray[Any, Any]
 
 GLOBAL_BASE, SHARED_BASE, LOCAL_BASE = 1 << 40, 1 << 50, 1 << 51
 ALIGNMENT = 256

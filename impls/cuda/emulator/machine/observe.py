@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from impls.cuda.emulator.arithmetic import RULES as ARITHMETIC
+from impls.cuda.emulator.arithmetic.forms import Array
 from impls.cuda.emulator.checks.happens_before import RULES as CHECKED
 from impls.cuda.emulator.checks.happens_before import HappensBefore, Order, Repeats, Scope
 from impls.cuda.emulator.checks.reports import Access, Race
@@ -19,7 +20,7 @@ from impls.cuda.emulator.counting.counters import Counters
 from impls.cuda.emulator.counting.footprint import Footprint
 from impls.cuda.emulator.counting.traffic import RULES as COUNTED
 from impls.cuda.emulator.errors import Unknown
-from impls.cuda.emulator.machine.binding import Binder, Control, Step
+from impls.cuda.emulator.machine.binding import Binder, Either
 from impls.cuda.emulator.machine.fronts import LANES, Front
 from impls.cuda.emulator.machine.memory import GLOBAL_BASE, GlobalMemory
 from impls.cuda.emulator.machine.rules import RULES as MACHINE
@@ -31,7 +32,6 @@ from impls.cuda.emulator.tensor_cores.rules import RULES as TENSOR_CORES
 if TYPE_CHECKING:
     from impls.cuda.emulator.machine.program import Code
 
-Array = np.ndarray[Any, Any]
 
 RULES = {**ARITHMETIC, **TENSOR_CORES, **MACHINE}
 """That instructions follow. What is checked and counted rests on `CHECKED` and `COUNTED` beside them."""
@@ -113,7 +113,7 @@ class Observer:
         ]
         return replace(code, steps=steps)
 
-    def _guarded(self, binder: Binder, pc: int, step: Step | Control) -> Step | Control:
+    def _guarded(self, binder: Binder, pc: int, step: Either) -> Either:
         idle = self.idle
 
         def counted(front: Front) -> list[Front] | None:
@@ -123,7 +123,7 @@ class Observer:
             idle[pc] += without
             return became
 
-        return counted  # type: ignore[return-value]
+        return counted
 
     def read(
         self,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from impls.cuda.emulator.errors import BadLaunch, EmulationError, Unknown
-from impls.cuda.emulator.machine.binding import Binder, Control, Step, full, put
+from impls.cuda.emulator.machine.binding import Binder, Control, Either, Step, full, put
 from impls.cuda.emulator.machine.fronts import Front
 from impls.cuda.emulator.machine.memory import GlobalMemory
 from impls.cuda.emulator.machine.rules import rule_of
@@ -72,7 +72,7 @@ MISFITS = (LookupError, ValueError, OverflowError, StopIteration)
 class Code:
     """One step for each instruction."""
 
-    steps: list[Step | Control]
+    steps: list[Either]
     ends: list[int]
     """For each instruction, and the place after the last, the first from it on that ends a run: a control, one that is jumped
     to, or the place after the last."""
@@ -127,7 +127,7 @@ def code(state: State) -> Code:
     function = state.loaded.function
     for name in undefined_registers(function):
         state.defined[name] = np.zeros_like(state.registers[name], bool)
-    steps: list[Step | Control] = []
+    steps: list[Either] = []
     controls = set()
     for pc, instruction in enumerate(function.body):
         try:
@@ -148,7 +148,7 @@ def code(state: State) -> Code:
     return Code(steps, _ends(function, controls), frozenset(controls))
 
 
-def _step(state: State, instruction: Instruction, pc: int) -> tuple[Step | Control, bool]:
+def _step(state: State, instruction: Instruction, pc: int) -> tuple[Either, bool]:
     binder = Binder(state, instruction)
     opcode = instruction.opcode
     binder.rests_on(rule_of(opcode, instruction.modifiers))
@@ -189,7 +189,7 @@ def _computes(instruction: Instruction) -> bool:
     )
 
 
-def _follows(state: State, instruction: Instruction, names: list[str], step: Step | Control) -> Step | Control:
+def _follows(state: State, instruction: Instruction, names: list[str], step: Either) -> Either:
     """The same step, which knows that `names` may never have been written: what is computed of them alone is not either, and
     an address, a predicate or a value that leaves the thread has to be."""
     binder = Binder(state, instruction)
@@ -211,7 +211,7 @@ def _follows(state: State, instruction: Instruction, names: list[str], step: Ste
             put(state.defined[name], front.rows, active, known)
         return became
 
-    return follows  # type: ignore[return-value]
+    return follows
 
 
 def _ends(function: Function, controls: set[int]) -> list[int]:

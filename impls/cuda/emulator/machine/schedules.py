@@ -10,13 +10,11 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from impls.cuda.emulator.arithmetic.forms import Array
 from impls.cuda.emulator.machine.fronts import Front
-
-Array = np.ndarray[Any, Any]
 
 SCHEDULES = ("forward", "reverse", "seeded")
 MOST_GROUPS = 3

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from impls.cuda.emulator.arithmetic import register
+from impls.cuda.emulator.arithmetic.forms import Array
 from impls.cuda.emulator.checks.reports import RaceFound
 from impls.cuda.emulator.errors import EmulationError
 from impls.cuda.emulator.machine.barriers import Barriers, Mbarrier
@@ -22,7 +23,6 @@ from impls.cuda.emulator.ptx.syntax import Function, Instruction, Module
 if TYPE_CHECKING:
     from impls.cuda.emulator.machine.observe import Observer
 
-Array = np.ndarray[Any, Any]
 Triple = tuple[int, int, int]
 
 

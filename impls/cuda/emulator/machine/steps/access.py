@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from impls.cuda.emulator.arithmetic.forms import Array
 from impls.cuda.emulator.checks.happens_before import Order, Scope
-from impls.cuda.emulator.machine.binding import Array, Binder, Constant, Step, full, lanes
+from impls.cuda.emulator.machine.binding import Binder, Constant, Step, full, lanes
 from impls.cuda.emulator.machine.fronts import LANES, Front
 from impls.cuda.emulator.machine.memory import LOCAL_BASE, SHARED_BASE, OutOfBounds
 from impls.cuda.emulator.machine.state import At, State, word_of

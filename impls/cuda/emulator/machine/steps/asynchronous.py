@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from impls.cuda.emulator.machine.binding import Array, Binder, Constant, Source, Step, full, lanes
+from impls.cuda.emulator.arithmetic.forms import Array
+from impls.cuda.emulator.machine.binding import Binder, Constant, Source, Step, full, lanes
 from impls.cuda.emulator.machine.copies import BulkCopy, Copy
 from impls.cuda.emulator.machine.fronts import LANES, Front
 from impls.cuda.emulator.machine.state import At, State

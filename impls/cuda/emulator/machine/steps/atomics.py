@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from impls.cuda.emulator.arithmetic import operation
+from impls.cuda.emulator.arithmetic.forms import Array
 from impls.cuda.emulator.checks.happens_before import Order, Scope
-from impls.cuda.emulator.machine.binding import Array, Binder, Step, full, lanes
+from impls.cuda.emulator.machine.binding import Binder, Step, full, lanes
 from impls.cuda.emulator.machine.fronts import LANES, Front
 from impls.cuda.emulator.machine.state import word_of
 from impls.cuda.emulator.machine.steps.access import (

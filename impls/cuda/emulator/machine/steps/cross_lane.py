@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from impls.cuda.emulator.machine.binding import Array, Binder, Constant, NotConverged, Source, Step, full, lanes
+from impls.cuda.emulator.arithmetic.forms import Array
+from impls.cuda.emulator.machine.binding import Binder, Constant, NotConverged, Source, Step, full, lanes
 from impls.cuda.emulator.machine.fronts import LANES, Front
 from impls.cuda.emulator.machine.state import At
+from impls.cuda.emulator.ptx.syntax import Operand
 
 LANE = np.arange(LANES)
 BIT = (np.uint32(1) << LANE.astype(np.uint32)).astype(np.uint32)
@@ -144,13 +146,13 @@ def meet(binder: Binder) -> Step:
     return step
 
 
-def _members(binder: Binder, operand: object) -> Callable[[Front], tuple[Array | None, Array]]:
+def _members(binder: Binder, operand: Operand) -> Callable[[Front], tuple[Array | None, Array]]:
     """The lanes that execute, and those that the member mask names and that are alive.
 
     Raises `NotConverged` while one of them is elsewhere, `At` where a lane executes that is not a member, or a member is here
     and does not execute.
     """
-    source = binder.source(operand, "b32")  # type: ignore[arg-type]
+    source = binder.source(operand, "b32")
     everyone = isinstance(source, Constant) and int(source.value) == 0xFFFFFFFF
 
     def members(front: Front) -> tuple[Array | None, Array]:

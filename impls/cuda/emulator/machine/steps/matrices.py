@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from impls.cuda.emulator.machine.binding import Array, Binder, Destination, Source, Step, chosen, lanes
+from impls.cuda.emulator.arithmetic.forms import Array
+from impls.cuda.emulator.machine.binding import Binder, Destination, Source, Step, chosen, lanes
 from impls.cuda.emulator.machine.fronts import Front
 from impls.cuda.emulator.machine.state import At
 from impls.cuda.emulator.machine.steps.access import found_there, locate, scatter
@@ -30,7 +31,7 @@ def multiply(binder: Binder, pc: int) -> Step:
     scale_b, selectors_b = _scales(binder, operands[5:7]) if form.scaled else (None, [])
 
     def step(front: Front) -> None:
-        here, _ = chosen(front, binder.whole(front, every_lane=True))
+        here = chosen(front, binder.whole(front, every_lane=True))
         if not here.count:
             return
         given: dict[str, Any] = {}
@@ -59,7 +60,7 @@ def load(binder: Binder, pc: int) -> Step:
     state = binder.state
 
     def step(front: Front) -> None:
-        here, _ = chosen(front, binder.whole(front, every_lane=True))
+        here = chosen(front, binder.whole(front, every_lane=True))
         if not here.count:
             return
         positions = _row_positions(binder, lanes(address[here.rows], here), here, move)
@@ -86,7 +87,7 @@ def store(binder: Binder, pc: int) -> Step:
     state = binder.state
 
     def step(front: Front) -> None:
-        here, _ = chosen(front, binder.whole(front, every_lane=True))
+        here = chosen(front, binder.whole(front, every_lane=True))
         if not here.count:
             return
         positions = _row_positions(binder, lanes(address[here.rows], here), here, move)
@@ -109,7 +110,7 @@ def transpose(binder: Binder, pc: int) -> Step:
     binder.rests_on(("movmatrix",))
 
     def step(front: Front) -> None:
-        here, _ = chosen(front, binder.whole(front, every_lane=True))
+        here = chosen(front, binder.whole(front, every_lane=True))
         if here.count:
             destination.put(here, None, movmatrix(modifiers, lanes(source[here.rows], here)))
 

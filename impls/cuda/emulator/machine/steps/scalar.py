@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from impls.cuda.emulator.arithmetic import operation, pack, unpack
-from impls.cuda.emulator.arithmetic.forms import BITS
-from impls.cuda.emulator.machine.binding import Array, Binder, Destination, Source, Step
+from impls.cuda.emulator.arithmetic.forms import BITS, Array
+from impls.cuda.emulator.machine.binding import Binder, Destination, Source, Step
 from impls.cuda.emulator.machine.fronts import Front
 from impls.cuda.emulator.machine.memory import LOCAL_BASE, SHARED_BASE
 from impls.cuda.emulator.ptx.syntax import Register, Vector

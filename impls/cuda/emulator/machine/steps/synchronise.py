@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from impls.cuda.emulator.arithmetic.forms import Array
 from impls.cuda.emulator.checks.happens_before import Scope
 from impls.cuda.emulator.machine.barriers import BARRIERS, NOWHERE, Mbarrier, Reduction
-from impls.cuda.emulator.machine.binding import Array, Binder, Constant, Control, Source, Step, chosen, full, lanes
+from impls.cuda.emulator.machine.binding import Binder, Constant, Control, Source, Step, chosen, full, lanes
 from impls.cuda.emulator.machine.fronts import LANES, Front
 from impls.cuda.emulator.machine.state import At, State
 from impls.cuda.emulator.machine.steps.access import Access, places
@@ -50,7 +51,7 @@ def barrier(binder: Binder, pc: int) -> Control:
 
     def step(front: Front) -> list[Front]:
         warps = binder.whole(front)
-        here, _ = chosen(front, warps)
+        here = chosen(front, warps)
         passing = [] if warps is None else [front.some(~warps, pc + 1)]
         if action == "arrive":
             passing = [front.some(np.ones(front.count, bool), pc + 1)]
