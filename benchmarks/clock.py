@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     import torch
 
 SLEEP_CYCLES = 400_000
+"""The GPU waits so long before a sample, while the host puts it on the stream; longer where the host is said to need it."""
+FASTEST_SM_HZ = 3e9
+"""No SM clock is faster, so that many cycles are no less than a second."""
 FLUSHED_L2S = 2
 ROW = 4096  # float32 values that one block sums while a buffer is read
 WARM_UPS = 2
@@ -130,13 +133,17 @@ class Clock:
         self._written.fill_(1.0)
         torch.sum(self._read, dim=1, out=self._sums)
 
-    def sample(self, call: Callable[[], object], *, cold: bool = True) -> Sample:
-        """GPU time of one call, a graph's replay or a runner; where not `cold`, right behind another call of it."""
+    def sample(self, call: Callable[[], object], *, cold: bool = True, host_seconds: float = 0.0) -> Sample:
+        """GPU time of one call, a graph's replay or a runner; where not `cold`, right behind another call of it.
+
+        `host_seconds` is what the calling thread needs for it: the GPU begins no earlier, or it would wait for launches on our
+        time.
+        """
         import torch
 
         torch.cuda.synchronize(self.device)
         with torch.cuda.stream(self._stream), _no_garbage_collection():
-            torch.cuda._sleep(SLEEP_CYCLES)
+            torch.cuda._sleep(max(SLEEP_CYCLES, int(host_seconds * FASTEST_SM_HZ)))
             if cold:
                 self.flush()
             else:

@@ -20,7 +20,9 @@ class FakeClock:
 
     def __init__(self) -> None:
         self.did: list[str] = []
-        """"run" for each call that was not timed, "sample" for each that was."""
+        """"run" for each call that was not timed, "host" or "sample" for each that was."""
+        self.host_seconds: list[float] = []
+        """What each sample was told that the host needs for it."""
 
     def run(self, call: Callable[[], object]) -> None:
         self.did.append("run")
@@ -31,13 +33,16 @@ class FakeClock:
         call()
         return getattr(call, "captured", call)
 
-    def sample(self, call: Callable[[], object]) -> Sample:
+    def sample(self, call: Callable[[], object], *, host_seconds: float = 0.0) -> Sample:
         self.did.append("sample")
+        self.host_seconds.append(host_seconds)
         call()
         return Sample(1e-3, None)
 
     def host(self, call: Callable[[], object]) -> Sample:
-        return self.sample(call)
+        self.did.append("host")
+        call()
+        return Sample(1e-3, None)
 
     def release(self) -> None:
         pass

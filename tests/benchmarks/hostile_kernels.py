@@ -13,6 +13,7 @@ from impls.torch_reference import TorchReference
 from impls.validation import bind_inputs
 
 SLEEP_CYCLES = 2_000_000
+THINKING_SECONDS = 3e-3
 READ_BYTES = 16 << 20
 CALLS_BEFORE_SAMPLES = 6
 """A first call, two that are compared, two warm-ups and the captured one: those of `benchmarks.candidate` when one is added."""
@@ -65,6 +66,20 @@ class Sleeps(Light):
 
     name = "sleeps"
     runner = _Sleeps
+
+
+class _Thinks(LightRunner):
+    def more(self) -> None:
+        end = time.perf_counter() + THINKING_SECONDS
+        while time.perf_counter() < end:
+            pass
+
+
+class Thinks(Light):
+    """Has the GPU wait for the host in the middle of a call, unless it was given enough to do before."""
+
+    name = "thinks"
+    runner = _Thinks
 
 
 class _Reads(LightRunner):

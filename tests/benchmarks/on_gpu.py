@@ -25,11 +25,11 @@ from benchmarks.records import Cell
 from benchmarks.sweep import Place, import_path, sweep
 from impls.host import gpu_here
 from impls.registry import implementation
-from tests.benchmarks.hostile_kernels import READ_BYTES, SLEEP_CYCLES
+from tests.benchmarks.hostile_kernels import READ_BYTES, SLEEP_CYCLES, THINKING_SECONDS
 from tests.benchmarks.records_made_up import run
 
 KERNELS = Path(__file__).with_name("hostile_kernels.py")
-HONEST = ("Light", "Sleeps", "Reads", "ReadsTwice")
+HONEST = ("Light", "Sleeps", "Thinks", "Reads", "ReadsTwice")
 FAULTS = ("OnAnotherStream", "Caches", "Waits", "Hangs", "EndsLate", "Faults", "Fills")
 WATCHDOG = 10.0
 """Seconds that the candidates that hang are waited for."""
@@ -124,6 +124,16 @@ def host_time_does_not_wait_for_the_kernel(m: Measured) -> str:
     return f"{1e6 * host:.0f} us"
 
 
+def time_of_the_host_is_not_time_of_the_gpu(m: Measured) -> str:
+    """The host is busy in every call, after its launches: the GPU has other things to do until the last one is there."""
+    series = m.hostile["thinks"].series
+    eager, host = (statistics.median(series[name]) for name in ("eager", "host"))
+    told = f"{1e6 * eager:.1f} us on the GPU, {1e6 * host:.0f} us on the host"
+    assert host >= THINKING_SECONDS, told
+    assert eager < 0.1 * THINKING_SECONDS, told
+    return told
+
+
 def work_on_another_stream_is_caught(m: Measured) -> str:
     return _caught(m, "on-another-stream", "failed", "leaves the output unwritten")
 
@@ -153,7 +163,7 @@ def running_out_of_memory_costs_its_cell(m: Measured) -> str:
 
 
 def neighbours_of_all_these_have_their_numbers(m: Measured) -> str:
-    for impl in ("light", "sleeps", "reads", "reads-twice"):
+    for impl in ("light", "sleeps", "thinks", "reads", "reads-twice"):
         cell = m.hostile[impl]
         assert cell.status == "ok", f"{impl}: {cell.sentence}"
         assert {name: len(taken) for name, taken in cell.series.items()} == {"latency": 20, "eager": 5, "host": 5}, impl
@@ -190,6 +200,7 @@ CHECKS: dict[str, Callable[[Measured], str]] = {
         a_kernel_of_known_length_takes_that_long,
         a_direct_call_takes_as_long_as_its_replay,
         host_time_does_not_wait_for_the_kernel,
+        time_of_the_host_is_not_time_of_the_gpu,
         work_on_another_stream_is_caught,
         a_cached_output_is_caught,
         a_call_that_waits_is_caught,

@@ -93,15 +93,18 @@ def test_a_candidate_that_converts_has_every_field_of_a_cell(session):
     assert cell.compile_seconds is not None
 
 
-def test_a_series_is_called_once_before_its_first_sample():
+def test_a_series_is_called_once_before_its_first_sample_which_is_put_on_the_stream_while_the_gpu_waits():
     clock = FakeClock()
     session = Session(clock)  # type: ignore[arg-type]
     session.answer({"do": "open", **SHAPE})
     for series in add(session, "Converts")["series"]:
         clock.did.clear()
+        clock.host_seconds.clear()
         for _ in range(2):
             session.answer({"do": "sample", "impl": source("Converts"), "series": series})
-        assert clock.did == (["sample"] * 2 if series == "latency" else ["run", "sample", "sample"]), series
+        sample = "host" if series == "host" else "sample"
+        assert clock.did == (["sample"] * 2 if series == "latency" else ["host", sample, sample]), series
+        assert clock.host_seconds == {"latency": [0.0] * 2, "host": []}.get(series, [1e-3] * 2), series
 
 
 def test_one_that_takes_the_cache_as_it_is_has_no_conversion(session):
