@@ -443,6 +443,7 @@ static_assert((RING_BYTES > sizeof(Results) ? RING_BYTES : sizeof(Results)) == S
 // What a block works on.
 struct Work {
   int row_tile, head, batch, tokens, stop;
+  float k_global, v_global;
 };
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_decode(PARAMETERS) {
@@ -508,7 +509,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_deco
   __shared__ Fragments q_fragments[PARTS];
   __shared__ float factors[ROWS];
   __shared__ Work work;  // for later: registers are short during the first walk
-  if (threadIdx.x == 0) work = {row_tile, head, batch, tokens, stop};
   if (warp < Q_WARPS) {
     float values[Q_PIECES_OF_A_WARP][16];
     #pragma unroll
@@ -520,6 +520,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_deco
                                    (exists ? row / GROUP : 0) * q_row_stride;
       load_block(values[i], from + (4 * chunk + t) * 2 * K_VECTOR + 16 * (piece % K_BLOCKS), exists);
     }
+    if (threadIdx.x == 0) work = {row_tile, head, batch, tokens, stop, *k_global, *v_global};  // waited for with Q, not after it
     float factor[Q_PIECES_OF_A_WARP];
 #if Q_NVFP4
     __shared__ float maxima[Q_PIECES_OF_A_WARP * Q_WARPS][8];
@@ -564,7 +565,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_deco
   __syncthreads();
   float score_scale[LANE_ROWS];
   #pragma unroll
-  for (int n = 0; n < LANE_ROWS; n++) score_scale[n] = score_scale_of(scale_log2, *k_global, factors[row_of(n, t)]);
+  for (int n = 0; n < LANE_ROWS; n++) score_scale[n] = score_scale_of(scale_log2, work.k_global, factors[row_of(n, t)]);
 
 #if !STAGES
   if (number < whole) load_v<WINDOWED>(step, cache, number * KEYS, t);
@@ -637,7 +638,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM) a4q_deco
 #if SPLIT && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
-  const float out_scale = *v_global * V::UNIT;
+  const float out_scale = work.v_global * V::UNIT;
   #pragma unroll 1
   for (int piece = warp; piece < rows * (V_HEAD_DIM / 32); piece += WARPS) {  // 32 dims of a row
     const int i = piece / (V_HEAD_DIM / 32), dim = piece % (V_HEAD_DIM / 32) * 32 + lane;
