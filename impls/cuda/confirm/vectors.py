@@ -61,7 +61,7 @@ def read(path: Path) -> tuple[str, list[Recorded]]:
         about = json.loads(bytes(arrays[ABOUT]))
         arch = find(about["arch"])
         recorded = [
-            Recorded(_program(name, instructions, arch), arrays[f"{name}: inputs"], arrays[f"{name}: outputs"])
+            Recorded(program_of(name, instructions, arch), arrays[f"{name}: inputs"], arrays[f"{name}: outputs"])
             for name, instructions in about["probes"].items()
         ]
     return about["gpu"], recorded
@@ -73,11 +73,17 @@ def write_confirmed(path: Path, gpu: str, rules: Mapping[str, str]) -> None:
     for rule, verdict in rules.items():
         if verdict == "confirmed":
             known.setdefault(rule, set()).add(gpu)
+    write_rules(path, known)
+
+
+def write_rules(path: Path, known: Mapping[str, set[str]]) -> None:
+    """A silicon.json that says {rule: GPUs}."""
     text = {rule: sorted(gpus) for rule, gpus in sorted(known.items()) if gpus}
     path.write_text(json.dumps(text, indent=2) + "\n")
 
 
-def _program(name: str, instructions: list[str], arch: Arch) -> Program:
+def program_of(name: str, instructions: list[str], arch: Arch) -> Program:
+    """These instructions of a probe. Raises Outdated."""
     probe: Probe | None = next((each for each in PROBES if each.name == name), None)
     on_arch = {each.name: each for each in probe.instructions if each.on(arch)} if probe else {}
     missing = [each for each in instructions if each not in on_arch]

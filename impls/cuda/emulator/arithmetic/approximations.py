@@ -66,11 +66,14 @@ def _divide(a: Array, b: Array) -> Array:
 
 
 def _divide_approximately(a: Array, b: Array) -> Array:
-    """div.approx is a * (1/b), and 1/b is zero for b above 2^126."""
-    divisor = f32(b)
-    reciprocal = np.divide(np.float32(1), divisor)
+    """div.approx is a * (1/b), and 1/b is zero for b above 2^126. Elsewhere this is the quotient, rounded once: its error is
+    what an H200's is counted from, and rounding 1/b as well would be one of its own."""
+    dividend, divisor = f32(a), f32(b)
+    quotient = dividend / divisor
     large = np.abs(divisor) > np.float32(2.0**126)
-    return settled32(f32(a) * np.where(large, np.copysign(np.float32(0), divisor), reciprocal))
+    if np.count_nonzero(large):
+        quotient = np.where(large, dividend * np.copysign(np.float32(0), divisor), quotient)
+    return settled32(quotient)
 
 
 def _div(form: Form) -> Operation:

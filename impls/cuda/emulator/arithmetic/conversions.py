@@ -9,9 +9,11 @@ import numpy as np
 from impls.cuda.emulator.arithmetic.exact import directed64
 from impls.cuda.emulator.arithmetic.formats import (
     F32,
+    F64,
     FORMATS,
     Format,
     flushed,
+    flushed_result,
     rectified,
     saturated,
     settled16,
@@ -141,32 +143,57 @@ def _integer_to_float(source: str, target: str, mode: str) -> Function:
 
 
 def _from_float32(target: str, mode: str) -> Function:
-    """float32, exact or rounded to odd, to the registers of a floating-point type; any NaN becomes canonical."""
+    """float32, exact or rounded to odd, to the registers of a floating-point type, not f64; any NaN becomes canonical."""
     if target == "f16":
         form = FORMATS["f16"]
         return lambda x: settled16(narrowed(x, np.float16, mode).view(np.uint16), form)
     if target == "bf16":
         return lambda x: to_bf16(x, mode)
-    if target == "f32":
-        return settled32
-    return lambda x: settled64(x.astype(np.float64))
+    return settled32
+
+
+def _to_double(x: Array) -> Array:
+    """float32 as registers of f64. A NaN keeps its sign and payload and becomes quiet: left open by PTX, done by an H200."""
+    bits = x.astype(np.float64).view(np.uint64)
+    nan = x != x
+    if not np.count_nonzero(nan):
+        return bits
+    given = x.view(_U32).astype(np.uint64)
+    sign, payload = given >> np.uint64(31) << np.uint64(63), (given & np.uint64(0x7F_FFFF)) << np.uint64(29)
+    return np.where(nan, sign | np.uint64(F64.infinity | F64.quiet) | payload, bits)
+
+
+def _to_single(a: Array, mode: str) -> Array:
+    """Registers of f64 as those of f32. A NaN keeps its sign and upper payload and becomes quiet, as in `_to_double`."""
+    x = a.view(np.float64)
+    bits = narrowed(x, np.float32, mode).view(_U32)
+    nan = x != x
+    if not np.count_nonzero(nan):
+        return bits
+    sign, payload = (a >> np.uint64(63)).astype(_U32) << _U32(31), (a >> np.uint64(29)).astype(_U32) & _U32(0x7F_FFFF)
+    return np.where(nan, sign | _U32(F32.infinity | F32.quiet) | payload, bits)
 
 
 def _float_to_float(source: str, target: str, rounding: str) -> Function:
     wide = _wide(source)
     if rounding in _TO_INTEGER:
-        whole, back = _TO_INTEGER[rounding], _from_float32(target, "rn")
+        whole = _TO_INTEGER[rounding]
         if target == "f64":
             return lambda a: settled64(whole(wide(a)))
+        back = _from_float32(target, "rn")
         return lambda a: back(whole(wide(a)))
     mode = rounding or "rn"
     if source != "f64":
+        if target == "f64":
+            return lambda a: _to_double(wide(a))
+        if (source, target) == ("bf16", "f32"):  # a shift on an H200, of NaNs as well
+            return lambda a: wide(a).view(_U32)
         narrow = _from_float32(target, mode)
         return lambda a: narrow(wide(a))
     if target == "f64":
         return lambda a: settled64(wide(a))
     if target == "f32":
-        return lambda a: settled32(narrowed(wide(a), np.float32, mode))
+        return lambda a: _to_single(a, mode)
     narrow = _from_float32(target, mode)
     return lambda a: narrow(narrowed(wide(a), np.float32, "odd"))
 
@@ -179,7 +206,11 @@ def _finite(form: Format) -> Function:
 
 
 def _tf32(mode: str) -> Function:
-    """float32 with 10 bits of mantissa; the others are zero."""
+    """float32 with 10 bits of mantissa; the others are zero. PTX ISA does not say what becomes of a NaN.
+
+    On an H200 that is the upper bits of the canonical NaN, with .rna the upper bits of the NaN itself: ptxas makes .rna of
+    integer instructions. Such a NaN becomes infinity if only its lower bits said that it was none.
+    """
     dropped = _U32(0x1FFF)
 
     def convert(a: Array) -> Array:
@@ -190,7 +221,7 @@ def _tf32(mode: str) -> Function:
         else:
             half = _U32(0x1000) if mode == "rna" else _U32(0xFFF) + ((a >> _U32(13)) & _U32(1))
             cut = (a + half) & ~dropped
-        return np.where(nan, _U32(F32.nan), cut)
+        return np.where(nan, a & ~dropped if mode == "rna" else _U32(F32.nan) & ~dropped, cut)
 
     return convert
 
@@ -226,12 +257,14 @@ def _scalar_cvt(form: Form, target: str, source: str, rounding: str) -> Operatio
             raise form.refuse("has .relu or .satfinite between types that have neither")
         function = _float_to_float(source, target, rounding)
         rule = "cvt float"
-        if flush and source == "f32":
-            function = chain(_flushed32, function)
+        if flush and source == "f32" and target != "f16":  # an H200 reads subnormal numbers as they are for f16, .ftz or not
+            function = chain(_multiplied32 if target == "f64" else _flushed32, function)
     steps: list[Function] = []
     if finite:
         steps.append(_finite(within))
-    if flush and target == "f32":
+    if flush and target == "f32" and source == "f64":
+        function = _flushed_single(function, rounding)
+    elif flush and target == "f32":
         steps.append(_flushed32)
     if saturate:
         if target == "bf16":
@@ -244,6 +277,16 @@ def _scalar_cvt(form: Form, target: str, source: str, rounding: str) -> Operatio
 
 def _flushed32(a: Array) -> Array:
     return flushed(a, F32)
+
+
+def _multiplied32(a: Array) -> Array:
+    """.ftz from f32 to f64 on an H200: a product with 1, which flushes subnormal numbers and makes NaNs canonical."""
+    return settled32(flushed(a, F32).view(np.float32))
+
+
+def _flushed_single(function: Function, mode: str) -> Function:
+    """.ftz from f64 to f32."""
+    return lambda a: flushed_result(function(a), F32, lambda: a.view(np.float64), mode)
 
 
 def _cvt_tf32(form: Form, rounding: str) -> Operation:

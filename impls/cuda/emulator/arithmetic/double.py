@@ -1,4 +1,8 @@
-"""float64 arithmetic, rounded once in every direction; a NaN operand keeps its payload."""
+"""float64 arithmetic, rounded once in every direction; a NaN operand keeps its sign and payload and becomes quiet.
+
+PTX ISA says that payloads are kept, but not which operand's. The order here is that of an H200, whose machine code is one
+instruction for add, sub, mul and fma, and a call for div. A NaN that comes of no NaN among the operands is negative there.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,10 @@ from impls.cuda.emulator.arithmetic.formats import F64, UFUNC
 from impls.cuda.emulator.arithmetic.forms import Array, Function
 
 _U64 = np.uint64
+
+
+_NAN_FROM = {"fma": (1, 2, 0), "div": (0, 1), "sqrt": (0,)}
+"""Operands of each operation in the order in which a NaN among them becomes the result."""
 
 
 def _difference(mode: str) -> Function:
@@ -28,6 +36,7 @@ def arithmetic64(name: str, mode: str) -> Function:
         function = _difference(mode)
     else:
         function = exact64(name, mode)
+    last_to_first = _NAN_FROM.get(name, (1, 0))[::-1]
 
     def compute(*arrays: Array) -> Array:
         result = function(*(a.view(np.float64) for a in arrays))
@@ -36,9 +45,10 @@ def arithmetic64(name: str, mode: str) -> Function:
         if not np.count_nonzero(nan):
             return bits
         bits = np.where(nan, _U64(F64.nan), bits)
-        for a in reversed(arrays):  # the first NaN among the operands, made quiet
+        for place in last_to_first:
+            a = arrays[place]
             x = a.view(np.float64)
-            bits = np.where(x != x, a | _U64(1 << 51), bits)
+            bits = np.where(x != x, a | _U64(F64.quiet), bits)
         return bits
 
     return compute

@@ -1,10 +1,13 @@
-"""Floating-point min and max of two or three numbers: -0 is below +0, and a NaN counts as missing unless `.NaN` is given."""
+"""Floating-point min and max of two or three numbers: -0 is below +0, and a NaN counts as missing unless `.NaN` is given.
+
+Two NaNs are the canonical one, in f64 the second, made quiet: PTX ISA says canonical NaN of all types, an H200 does this.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from impls.cuda.emulator.arithmetic.formats import F32, FORMATS, Format, flushed
+from impls.cuda.emulator.arithmetic.formats import F32, F64, FORMATS, Format, flushed
 from impls.cuda.emulator.arithmetic.forms import Array, Builder, Form, Function, Operation
 from impls.cuda.emulator.arithmetic.packed import packed
 
@@ -31,7 +34,8 @@ def _ordered(largest: bool, propagate: bool, form: Format) -> Function:
             return result
         if propagate:
             return np.where(a_nan | b_nan, kind(form.nan), result)
-        return np.where(a_nan, np.where(b_nan, kind(form.nan), b), np.where(b_nan, a, result))
+        of_both = b | kind(form.quiet) if form is F64 else kind(form.nan)
+        return np.where(a_nan, np.where(b_nan, of_both, b), np.where(b_nan, a, result))
 
     return choose
 

@@ -7,10 +7,10 @@ import numpy as np
 from impls.cuda.emulator.arithmetic.double import arithmetic64
 from impls.cuda.emulator.arithmetic.formats import F32, FORMATS, decorated, rectified, saturated
 from impls.cuda.emulator.arithmetic.forms import Builder, Form, Function, Operation
-from impls.cuda.emulator.arithmetic.half import arithmetic_bf16, arithmetic_bf16x2, arithmetic_f16, bf16, f16
+from impls.cuda.emulator.arithmetic.half import arithmetic_bf16, arithmetic_bf16x2, arithmetic_f16, bf16, exact_f16, f16
 from impls.cuda.emulator.arithmetic.packed import packed
 from impls.cuda.emulator.arithmetic.rounding import MODES
-from impls.cuda.emulator.arithmetic.single import arithmetic32
+from impls.cuda.emulator.arithmetic.single import arithmetic32, exact32
 
 _OPERANDS = {"fma": 3, "mad": 3, "sqrt": 1, "rcp": 1}
 
@@ -58,7 +58,8 @@ def _basic(form: Form) -> Operation:
     after = saturated if saturate else rectified if relu else None
     if kind == "bf16x2" and after is None:
         return form.done((kind,), (kind,) * count, arithmetic_bf16x2(name), _rule(name, each))
-    function = decorated(_arithmetic(name, each, mode), FORMATS[each], flush=flush, after=after)
+    exact = (exact_f16(name) if each == "f16" else exact32(name)) if flush else None
+    function = decorated(_arithmetic(name, each, mode), FORMATS[each], flush=flush, exact=exact, mode=mode, after=after)
     if kind != each:
         function = packed(function, 32 if each == "f32" else 16)
     return form.done((kind,), (kind,) * count, function, _rule(name, each))
@@ -84,7 +85,8 @@ def ieee_division(form: Form) -> Operation:
     kind = form.one("f32") if flush else form.one("f32", "f64")
     function = arithmetic32(form.opcode, mode) if kind == "f32" else arithmetic64(form.opcode, mode)
     count = _OPERANDS.get(form.opcode, 2)
-    whole = decorated(function, FORMATS[kind], flush=flush, after=None)
+    exact = exact32(form.opcode) if flush else None
+    whole = decorated(function, FORMATS[kind], flush=flush, exact=exact, mode=mode, after=None)
     return form.done((kind,), (kind,) * count, whole, "IEEE division and root")
 
 

@@ -21,14 +21,20 @@ def bf16(a: Array) -> Array:
     return (a.astype(_U32) << _U32(16)).view(np.float32)
 
 
-def arithmetic_f16(name: str) -> Function:
-    """add, sub, mul or fma on registers."""
+def exact_f16(name: str) -> Function:
+    """The result in float32 before it is rounded: exact, rounded to odd, or so near that it rounds alike."""
     if name == "fma":
         # The product has 22 bits and is exact in float32; the sum is rounded to odd there.
-        return lambda a, b, c: settled16(odd_sum(f16(a) * f16(b), f16(c)).astype(np.float16).view(np.uint16), F16)
+        return lambda a, b, c: odd_sum(f16(a) * f16(b), f16(c))
     ufunc = UFUNC[name]
     # float32 has the 2 * 11 + 2 bits with which rounding twice gives the same as rounding once.
-    return lambda a, b: settled16(ufunc(f16(a), f16(b)).astype(np.float16).view(np.uint16), F16)
+    return lambda a, b: ufunc(f16(a), f16(b))
+
+
+def arithmetic_f16(name: str) -> Function:
+    """add, sub, mul or fma on registers."""
+    exact = exact_f16(name)
+    return lambda *arrays: settled16(exact(*arrays).astype(np.float16).view(np.uint16), F16)
 
 
 def _fma_bf16(a: Array, b: Array, c: Array) -> Array:

@@ -37,7 +37,7 @@ def _fma32(a: Array, b: Array, c: Array) -> Array:
     return settled32(total.astype(np.float32))
 
 
-def _directed_sum(a: Array, b: Array, mode: str) -> Array:
+def _directed_sum(a: Array, b: Array, *, mode: str) -> Array:
     """a + b, of float64, rounded once to float32."""
     rounded = narrowed(odd_sum(a, b), np.float32, mode)
     if mode == "rm":  # an exact zero sum is -0, unless it is of two positive zeros
@@ -46,19 +46,32 @@ def _directed_sum(a: Array, b: Array, mode: str) -> Array:
     return settled32(rounded)
 
 
-def _directed32(name: str, mode: str) -> Function:
+_TERMS: dict[str, Function] = {
+    "add": lambda a, b: (wide32(a), wide32(b)),
+    "sub": lambda a, b: (wide32(a), -wide32(b)),
+    "fma": lambda a, b, c: (wide32(a) * wide32(b), wide32(c)),
+}
+"""Of what is a sum, the two float64 numbers that it is exactly."""
+
+
+def exact32(name: str) -> Function:
+    """The result in float64 before it is rounded: exact, rounded to odd, or so near that it rounds alike."""
+    if name in _TERMS:
+        terms = _TERMS[name]
+        return lambda *arrays: odd_sum(*terms(*arrays))
     # A quotient or root of two float32 that is no float32 and no midpoint of two is never as near to one as float64 rounds.
-    match name:
-        case "add":
-            return lambda a, b: _directed_sum(wide32(a), wide32(b), mode)
-        case "sub":
-            return lambda a, b: _directed_sum(wide32(a), -wide32(b), mode)
-        case "fma":
-            return lambda a, b, c: _directed_sum(wide32(a) * wide32(b), wide32(c), mode)
-        case "rcp":
-            return lambda a: settled32(narrowed(1 / wide32(a), np.float32, mode))
+    if name == "rcp":
+        return lambda a: 1 / wide32(a)
     ufunc = UFUNC[name]
-    return lambda *arrays: settled32(narrowed(ufunc(*map(wide32, arrays)), np.float32, mode))
+    return lambda *arrays: ufunc(*map(wide32, arrays))
+
+
+def _directed32(name: str, mode: str) -> Function:
+    if name in _TERMS:
+        terms = _TERMS[name]
+        return lambda *arrays: _directed_sum(*terms(*arrays), mode=mode)
+    exact = exact32(name)
+    return lambda *arrays: settled32(narrowed(exact(*arrays), np.float32, mode))
 
 
 def arithmetic32(name: str, mode: str) -> Function:

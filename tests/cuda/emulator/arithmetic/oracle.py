@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -62,7 +63,7 @@ FORMATS = {
     "f16": Binary(5, 10, 0x7FFF),
     "bf16": Binary(8, 7, 0x7FFF),
     "f32": Binary(8, 23, 0x7FFF_FFFF),
-    "f64": Binary(11, 52, 0x7FF8 << 48),
+    "f64": Binary(11, 52, 0xFFF8 << 48),
 }
 
 
@@ -178,6 +179,17 @@ def _root(x: Number, form: Binary, mode: str) -> int:
 def flush(pattern: int, form: Binary) -> int:
     size = pattern & (form.sign - 1)
     return pattern & form.sign if size < form.least_normal else pattern
+
+
+def result_flushed(form: Binary, compute_in: Callable[[Binary], int]) -> int:
+    """What .ftz leaves of a result, given as a function of its format: zero where, with all bits but no least exponent, it is
+    below the normal numbers."""
+    found = compute_in(form)
+    if found & (form.sign - 1) > form.least_normal:
+        return found
+    unlimited = replace(form, exponent=form.exponent + 3)
+    size = abs(decode(compute_in(unlimited), unlimited).value)
+    return found & form.sign if size < form.magnitude(form.least_normal) else found
 
 
 def specials(form: Binary) -> list[int]:

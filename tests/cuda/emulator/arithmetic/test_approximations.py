@@ -152,3 +152,9 @@ def test_packed_forms_treat_both_halves():
 def test_forms_that_ptx_has_not_are_unknown(opcode, modifiers):
     with pytest.raises(Unknown):
         operation(opcode, tuple(modifiers.split(".")))
+
+
+def test_a_quotient_is_rounded_once():
+    """A divisor whose reciprocal is not exact, a quotient that is: an error of its own would count against the GPU's."""
+    dividend, divisor = 0xB8E1_662B, 0xC161_662B
+    assert run("div", "approx.f32", [dividend, divisor], [divisor, divisor]) == [0x3700_0000, ONE]
