@@ -21,7 +21,7 @@ STAGED_BYTES = 227 * KIB
 LONGEST_STEP = 64
 """Keys of a step of the staged tiles, at most."""
 LONG = 65536
-"""Keys from which on fewer, larger blocks are faster: there is less to merge."""
+"""Keys from which on longer steps are faster, though the last one takes longer."""
 MIN_STEPS_OF_MANY_ROWS = 4
 """Of a split: the first waits for keys, and the last for nothing but its product."""
 
@@ -62,16 +62,18 @@ AnyTile = TypeVar("AnyTile", Tile, SharedTile)
 
 # In shared memory: of those that a GPU was fastest with, see README.md. {widest head dim: tile}.
 _STAGED = {
-    64: Tile(2, 8, 2, 3),
-    128: Tile(2, 8, 2, 3),
-    192: Tile(2, 8, 1, 4),
-    256: Tile(2, 12, 1, 2),
+    64: Tile(2, 16, 1, 3),
+    128: Tile(2, 16, 1, 3),
+    192: Tile(2, 8, 1, 2),
+    256: Tile(2, 8, 1, 3),
     512: Tile(2, 8, 1, 2),
 }
-_STAGED_LONG = _STAGED | {64: Tile(4, 16, 1, 3), 128: Tile(2, 16, 1, 3)}
+_STAGED_LONG = _STAGED | {64: Tile(4, 12, 1, 3), 128: Tile(4, 8, 1, 3), 256: Tile(2, 12, 1, 2)}
+_STAGED_MANY = _STAGED_LONG | {128: Tile(2, 8, 2, 3)}
+"""Where the tiles of rows alone fill the GPU: of two blocks an SM one begins while the other has its steps."""
 _STAGED_TWO_ROW_TILES = {
     64: Tile(4, 12, 1, 4, row_tiles=2),
-    128: Tile(4, 8, 1, 3, row_tiles=2),
+    128: Tile(4, 8, 1, 2, row_tiles=2),
     192: Tile(2, 8, 1, 4, row_tiles=2),
     256: Tile(2, 8, 1, 3, row_tiles=2),
     512: Tile(2, 8, 1, 2, row_tiles=2),
@@ -161,7 +163,8 @@ def shared_tile(problem: Problem) -> SharedTile:
 def tile_of_a_warp(problem: Problem, arch: Arch, *, rounds_q: bool) -> Tile:
     p = problem
     if _is_staged(p, arch):
-        return _narrowest(_STAGED_LONG if p.kv_len >= LONG else _STAGED, p)
+        alone = p.batch * p.kv_heads >= SMS
+        return _narrowest(_STAGED_MANY if alone else _STAGED_LONG if p.kv_len >= LONG else _STAGED, p)
     if p.v_block_axis == -2 or (isinstance(p.layout, Paged) and p.window is not None):
         return _narrowest(_MANY_REGISTERS, p)
     if isinstance(p.layout, Paged):

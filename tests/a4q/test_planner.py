@@ -123,12 +123,18 @@ def declared_bytes(s: Schedule, dim: int) -> int:
 
 
 def test_a_sum_is_as_long_as_it_is_said() -> None:
-    """4096 steps of 32 keys over 16 splits: of 16 teams 16 steps each, and of 12 where the cache is scattered 22."""
+    """2048 steps of 64 keys over 16 splits: of 8 teams 16 steps each, and where the cache is scattered 22 of 32 keys of 12."""
     made = schedule(DECODE, HOPPER, rounds_q=True)
-    assert (made.splits, made.teams, made.keys_of_a_team) == (16, 16, 16 * 32)
+    assert (made.splits, made.teams, made.keys_of_a_team) == (16, 8, 16 * 64)
     loose = scattered(DECODE, HOPPER, made)
-    assert (loose.splits, loose.teams) == (16, 12)
-    assert longest_chain(DECODE, rounds_q=True) == loose.keys_of_a_team == 22 * 32
+    assert (loose.splits, loose.teams, loose.keys_of_a_team) == (16, 12, 22 * 32)
+    assert longest_chain(DECODE, rounds_q=True) == made.keys_of_a_team
+
+
+def test_blocks_overlap_where_sequences_fill_the_gpu() -> None:
+    one, many = (schedule(replace(DECODE, batch=batch, kv_len=8192), HOPPER, rounds_q=True) for batch in (1, 32))
+    assert (one.tile.blocks_per_sm, one.splits) == (1, 16)
+    assert (many.tile.blocks_per_sm, many.splits) == (2, 1)
 
 
 @pytest.mark.parametrize("head_dim", [64, 128, 192, 256, 384, 512])
