@@ -60,7 +60,7 @@ class Candidate:
         total       the conversion, then the call
 
         Before its first sample a series is called once: what other candidates left was given back to the driver, and asking
-        for memory again is not to be timed. It tells, too, how long the host needs at most, which only `host` is to show.
+        for memory again is not to be timed. It tells, too, about how long the host needs, which only `host` is to show.
         """
         if series not in self.series:
             raise ValueError(f"{self.name} has no series {series!r} here; it has {', '.join(self.series)}.")
@@ -72,7 +72,7 @@ class Candidate:
             "total": lambda: (self._pack(), self._runner()),
         }
         call = calls[series]
-        if series not in self._host_seconds:
+        if series not in self._host_seconds:  # also of `host`, which needs the first call but not the time
             self._host_seconds[series] = self._clock.host(call).seconds
         return self._clock.host(call) if series == "host" else self._clock.sample(call, host_seconds=self._host_seconds[series])
 

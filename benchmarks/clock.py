@@ -6,7 +6,7 @@
 
 What a sample puts on the stream, in order:
 
-    sleep        about 0.2 ms, so that the host has put everything behind it before the GPU gets there
+    sleep        0.2 ms or longer, so that the host has put everything behind it before the GPU gets there
     flush        write a buffer of twice the L2, then read another one: what the L2 holds then is clean and nobody's
     start event, the call, end event
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -30,9 +31,13 @@ if TYPE_CHECKING:
     import torch
 
 SLEEP_CYCLES = 400_000
-"""The GPU waits so long before a sample, while the host puts it on the stream; longer where the host is said to need it."""
+"""The GPU waits so long before a sample, while the host puts it on the stream; longer where that takes the host longer."""
 FASTEST_SM_HZ = 3e9
 """No SM clock is faster, so that many cycles are no less than a second."""
+LONGER = 4
+"""Times as long the GPU waits once more, where it came to a call before all of it was on the stream."""
+TRIES = 3
+"""After which a sample is taken as it is: the call itself waits for the GPU."""
 FLUSHED_L2S = 2
 ROW = 4096  # float32 values that one block sums while a buffer is read
 WARM_UPS = 2
@@ -136,22 +141,28 @@ class Clock:
     def sample(self, call: Callable[[], object], *, cold: bool = True, host_seconds: float = 0.0) -> Sample:
         """GPU time of one call, a graph's replay or a runner; where not `cold`, right behind another call of it.
 
-        `host_seconds` is what the calling thread needs for it: the GPU begins no earlier, or it would wait for launches on our
-        time.
+        The GPU begins when the whole call is on the stream: it would wait for launches on our time. `host_seconds` is what the
+        calling thread has needed for it, so that the first try succeeds.
         """
         import torch
 
+        cycles = sleep_cycles(host_seconds)
         torch.cuda.synchronize(self.device)
         with torch.cuda.stream(self._stream), _no_garbage_collection():
-            torch.cuda._sleep(max(SLEEP_CYCLES, int(host_seconds * FASTEST_SM_HZ)))
-            if cold:
-                self.flush()
-            else:
+            for tries_left in reversed(range(TRIES)):
+                torch.cuda._sleep(cycles)
+                if cold:
+                    self.flush()
+                else:
+                    call()
+                self._start.record()
                 call()
-            self._start.record()
-            call()
-            self._end.record()
-            torch.cuda.synchronize(self.device)
+                self._end.record()
+                late = self._start.query()
+                torch.cuda.synchronize(self.device)
+                if not late or not tries_left:
+                    break
+                cycles *= LONGER
         return Sample(self._start.elapsed_time(self._end) / 1e3, self._sm_clock.mhz())
 
     def host(self, call: Callable[[], object]) -> Sample:
@@ -193,6 +204,11 @@ class Clock:
 
         gc.collect()
         torch.cuda.empty_cache()
+
+
+def sleep_cycles(host_seconds: float) -> int:
+    """Cycles that last at least as long, at any SM clock, and never less than `SLEEP_CYCLES`."""
+    return max(SLEEP_CYCLES, math.ceil(host_seconds * FASTEST_SM_HZ))
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from impls.cuda.emulator.rules import Status as RuleStatus
 
 SCHEMA = 2
 """Version of the record layout. A reader refuses another one by name."""
-PROTOCOL = "1"
+PROTOCOL = "2"
 """Version of the way things are measured: asv's benchmark `version`. Another one starts a new history."""
 
 Status = Literal["ok", "unsupported", "skipped", "oom", "timeout", "failed", "crashed"]

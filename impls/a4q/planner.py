@@ -20,8 +20,9 @@ STAGED_BYTES = 227 * KIB
 """Of shared memory that a block may ask for, where steps are staged there."""
 LONGEST_STEP = 64
 """Keys of a step of the staged tiles, at most."""
-LONG = 65536
-"""Keys from which on longer steps are faster, though the last one takes longer."""
+MANY_KEYS = 5000
+"""Keys that an SM walks, from which on longer steps are faster, though the last one takes longer: between the 3,972 and the
+7,944 of the shapes in README.md on either side of it."""
 MIN_STEPS_OF_MANY_ROWS = 4
 """Of a split: the first waits for keys, and the last for nothing but its product."""
 
@@ -163,8 +164,10 @@ def shared_tile(problem: Problem) -> SharedTile:
 def tile_of_a_warp(problem: Problem, arch: Arch, *, rounds_q: bool) -> Tile:
     p = problem
     if _is_staged(p, arch):
-        alone = p.batch * p.kv_heads >= SMS
-        return _narrowest(_STAGED_MANY if alone else _STAGED_LONG if p.kv_len >= LONG else _STAGED, p)
+        programs = p.batch * p.kv_heads * -(-p.q_len * p.group // ROWS)
+        if programs >= SMS:
+            return _narrowest(_STAGED_MANY, p)
+        return _narrowest(_STAGED_LONG if programs * p.kv_len >= MANY_KEYS * SMS else _STAGED, p)
     if p.v_block_axis == -2 or (isinstance(p.layout, Paged) and p.window is not None):
         return _narrowest(_MANY_REGISTERS, p)
     if isinstance(p.layout, Paged):

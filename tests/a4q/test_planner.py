@@ -131,10 +131,40 @@ def test_a_sum_is_as_long_as_it_is_said() -> None:
     assert longest_chain(DECODE, rounds_q=True) == made.keys_of_a_team
 
 
-def test_blocks_overlap_where_sequences_fill_the_gpu() -> None:
-    one, many = (schedule(replace(DECODE, batch=batch, kv_len=8192), HOPPER, rounds_q=True) for batch in (1, 32))
-    assert (one.tile.blocks_per_sm, one.splits) == (1, 16)
-    assert (many.tile.blocks_per_sm, many.splits) == (2, 1)
+# (sequences of 8 heads, keys, head dim): (key tiles of a step, warps, blocks of an SM), the fastest of README.md's
+TILES = {
+    (1, 8192, 64): (2, 16, 1),
+    (1, 8192, 128): (2, 16, 1),
+    (8, 8192, 128): (2, 16, 1),
+    (1, 32768, 128): (2, 16, 1),
+    (8, 32768, 128): (4, 8, 1),
+    (1, 131072, 64): (4, 12, 1),
+    (1, 131072, 128): (4, 8, 1),
+    (16, 8192, 128): (4, 8, 1),  # 128 tiles of rows for 132 SMs
+    (17, 8192, 128): (2, 8, 2),
+    (32, 8192, 128): (2, 8, 2),
+    (32, 8192, 64): (4, 12, 1),
+    (1, 8192, 256): (2, 8, 1),
+    (1, 32768, 256): (2, 8, 1),
+    (1, 131072, 256): (2, 12, 1),
+    (32, 8192, 256): (2, 12, 1),
+}
+
+
+@pytest.mark.parametrize(("shape", "tile"), TILES.items())
+def test_tiles_go_by_the_keys_of_an_sm_and_by_how_many_sequences_fill_it(
+    shape: tuple[int, int, int], tile: tuple[int, int, int]
+) -> None:
+    batch, kv_len, dim = shape
+    made = tile_for(replace(DECODE, batch=batch, kv_len=kv_len, head_dim=dim, v_head_dim=dim), HOPPER, rounds_q=True)
+    assert isinstance(made, Tile)
+    assert (made.key_tiles, made.warps, made.blocks_per_sm) == tile
+
+
+@given(problems())
+def test_a_round_is_under_way_while_another_is_multiplied(p: Problem) -> None:
+    made = tile_for(p, HOPPER, rounds_q=True)
+    assert not isinstance(made, Tile) or made.stages != 1
 
 
 @pytest.mark.parametrize("head_dim", [64, 128, 192, 256, 384, 512])

@@ -23,6 +23,8 @@ class FakeClock:
         """"run" for each call that was not timed, "host" or "sample" for each that was."""
         self.host_seconds: list[float] = []
         """What each sample was told that the host needs for it."""
+        self.hosted: list[tuple[Callable[[], object], float]] = []
+        """Each call of `host`, and its time, of which no two are alike."""
 
     def run(self, call: Callable[[], object]) -> None:
         self.did.append("run")
@@ -42,7 +44,8 @@ class FakeClock:
     def host(self, call: Callable[[], object]) -> Sample:
         self.did.append("host")
         call()
-        return Sample(1e-3, None)
+        self.hosted.append((call, 1e-3 * (1 + len(self.hosted))))
+        return Sample(self.hosted[-1][1], None)
 
     def release(self) -> None:
         pass

@@ -125,12 +125,12 @@ def host_time_does_not_wait_for_the_kernel(m: Measured) -> str:
 
 
 def time_of_the_host_is_not_time_of_the_gpu(m: Measured) -> str:
-    """The host is busy in every call, after its launches: the GPU has other things to do until the last one is there."""
+    """The host is busy in every call, after its launches. All of that time would count, or none of it."""
     series = m.hostile["thinks"].series
     eager, host = (statistics.median(series[name]) for name in ("eager", "host"))
     told = f"{1e6 * eager:.1f} us on the GPU, {1e6 * host:.0f} us on the host"
     assert host >= THINKING_SECONDS, told
-    assert eager < 0.1 * THINKING_SECONDS, told
+    assert eager < m.median("thinks") + 0.5 * THINKING_SECONDS, told
     return told
 
 

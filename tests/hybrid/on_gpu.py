@@ -1,16 +1,20 @@
-"""The hybrids on GPU 0, for machines without pytest: python -m tests.hybrid.on_gpu [speed | tiles | WORD_IN_NAME ...]
+"""The hybrids on GPU 0, for machines without pytest: python -m tests.hybrid.on_gpu [speed | tiles | total | WORD_IN_NAME ...]
 
-Without `speed` or `tiles`: every case of `tests.triton.cases` by `hybrid-bf16` and `hybrid-fp8`, every conversion and
+Without `speed`, `tiles` or `total`: every case of `tests.triton.cases` by `hybrid-bf16` and `hybrid-fp8`, every conversion and
 behaviour, and some cases of `tests.peers.gpu_cases` by `hybrid-bf16:sdpa`, a line each.
 speed    bytes read and written a second by converting, over those that a copy of the same run moves: replayed as a graph, which
          the floor of 70 % is for, and called from Python, as a cache is packed; median of 20
 tiles    the same by graph, for each kernel with each tile of TILES, so that the best can be put in `impls/hybrid/tiles.py`
+total    prefill of 32768, causal, 16 heads: torch's cuDNN on ready data, `hybrid-bf16:sdpa` on a converted cache, and both that
+         and its conversion, in turns, by events around each, with nothing flushed: without a rest between, then after 0.2 s
 Exit status 0 if all hold, 1 if one does not, 2 without a GPU.
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -36,6 +40,7 @@ DEVICE = torch.device("cuda", 0)
 IMPLS = ("hybrid-bf16", "hybrid-fp8")
 SDPA = "hybrid-bf16:sdpa"
 FLOOR = 0.7
+TURNS = 7
 ELEMENTS, HEADS = 2**28, 64
 """Of K, and of V: far more than the L2 holds."""
 TILES = {
@@ -164,16 +169,56 @@ def try_tiles(arch: str) -> None:
         print(f"{what:32}", *(f"{share:20.1%}" for share in shares), flush=True)
 
 
+def in_turns(calls: dict[str, Callable[[], object]], rest: float) -> dict[str, float]:
+    """{call: median milliseconds of TURNS}."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(TURNS):
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            time.sleep(rest)
+            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            call()
+            stop.record()
+            torch.cuda.synchronize()
+            times[name].append(start.elapsed_time(stop))
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
+def total() -> None:
+    """Print the table."""
+    for dim in (64, 128, 256):
+        problem = Problem(1, 16, 16, 32768, 32768, dim, dim)
+        k4, v4 = random_cache(problem)
+        q = torch.randn(1, 16, problem.q_len, dim, dtype=torch.bfloat16, device=DEVICE)
+        ready, converting = (implementation(name).plan(problem, arch_of(DEVICE)) for name in ("sdpa-cudnn", SDPA))
+        cudnn = ready.bind(q, ready.pack(k4, v4))
+        hybrid = converting.bind(q, converting.pack(k4, v4))
+        calls: dict[str, Callable[[], object]] = {
+            "cuDNN": cudnn,
+            "converted": hybrid,
+            "total": lambda plan=converting, call=hybrid, k4=k4, v4=v4: (plan.pack(k4, v4), call()),  # type: ignore[misc]
+        }
+        for call in calls.values():
+            call()
+        for rest in (0.0, 0.2):
+            found = in_turns(calls, rest)
+            told = "  ".join(f"{name} {taken:.2f} ms" for name, taken in found.items())
+            print(f"head dim {dim:3}, rest {rest} s: {told}  cuDNN / total {found['cuDNN'] / found['total']:.3f}", flush=True)
+
+
 def main(words: list[str]) -> int:
     arch, why_not = gpu_here()
     if arch is None:
         print(f"on_gpu: {why_not}", file=sys.stderr)
         return 2
-    rest = [word for word in words if word not in ("speed", "tiles")]
+    rest = [word for word in words if word not in ("speed", "tiles", "total")]
     checked = check(rest, arch.name) if rest or not words else True
     fast = speed(arch.name) if "speed" in words else True
     if "tiles" in words:
         try_tiles(arch.name)
+    if "total" in words:
+        total()
     return 0 if checked and fast else 1
 
 

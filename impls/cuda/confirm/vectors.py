@@ -73,11 +73,6 @@ def write_confirmed(path: Path, gpu: str, rules: Mapping[str, str]) -> None:
     for rule, verdict in rules.items():
         if verdict == "confirmed":
             known.setdefault(rule, set()).add(gpu)
-    write_rules(path, known)
-
-
-def write_rules(path: Path, known: Mapping[str, set[str]]) -> None:
-    """A silicon.json that says {rule: GPUs}."""
     text = {rule: sorted(gpus) for rule, gpus in sorted(known.items()) if gpus}
     path.write_text(json.dumps(text, indent=2) + "\n")
 

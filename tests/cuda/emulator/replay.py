@@ -1,4 +1,4 @@
-"""Which rules the recorded vectors confirm: `python -m tests.cuda.emulator.confirmed_by_vectors` writes them to silicon.json.
+"""Recorded vectors of GPUs, replayed by the emulator.
 
 vectors/ARCH.npz is what `nvfp4bench confirm --record` leaves of all instructions, on a few threads. vectors/ARCH.corners.json
 is written by hand from `confirm --json` where that says that other threads contradicted the emulator: of each instruction the
@@ -7,19 +7,18 @@ first such words, {probe: {instruction: "inputs -> outputs"}}. They stay when th
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from impls.arch import Arch, find
-from impls.cuda.confirm.compare import Finding, by_rule, findings
+from impls.cuda.confirm.compare import Finding, findings
 from impls.cuda.confirm.execute import in_emulator
 from impls.cuda.confirm.probe import BLOCK, Words
-from impls.cuda.confirm.vectors import program_of, read, write_rules
-from impls.cuda.emulator.rules import SILICON
+from impls.cuda.confirm.vectors import program_of, read
 
 FILES = tuple(sorted(Path(__file__).with_name("vectors").glob("*.npz")))
 
@@ -49,29 +48,8 @@ def _of_corners(probe: str, words: Mapping[str, str], arch: Arch) -> list[Findin
     observed = expected.copy()
     for thread, (columns, (_, gave)) in enumerate(zip(program.columns(), pairs, strict=True)):
         observed[thread, columns] = gave
-    return findings(program, inputs, observed, expected)
+    return [replace(finding, threads=1) for finding in findings(program, inputs, observed, expected)]
 
 
 def _words(text: str) -> Words:
     return np.array([int(word, 16) for word in text.split()], np.uint32)
-
-
-def confirmed_by_vectors() -> dict[str, set[str]]:
-    """{rule: the GPUs whose vectors all agree with it}."""
-    rules: dict[str, set[str]] = {}
-    for gpu, found in map(replayed, FILES):
-        for rule, verdict in by_rule(found).items():
-            if verdict == "confirmed":
-                rules.setdefault(rule, set()).add(gpu)
-    return rules
-
-
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    rules = confirmed_by_vectors()
-    write_rules(SILICON, rules)
-    print(f"{SILICON}: {len(rules)} rules, {sum(map(len, rules.values()))} confirmations")
-
-
-if __name__ == "__main__":
-    main()
