@@ -196,8 +196,9 @@ def _double() -> list[Instruction]:
         *_all(_names(("fma",), ROUNDINGS, ("f64",)), 3),
         *_all(_names(("rcp", "sqrt"), ROUNDINGS, ("f64",)), 1),
         *_all(_names(("min", "max"), ("f64",)), 2),
+        *_all(_names(("abs", "neg"), ("f64",)), 1),
         *_all(_names(("cvt",), WHOLE, ("u32", "s32", "u64", "s64"), ("f64",)), 1),
-        *_all(_names(("cvt",), ROUNDINGS, ("f32.f64",)), 1),
+        *_all(_names(("cvt",), ROUNDINGS, FTZ, ("f32.f64",)), 1),
         *_all(_names(("add", "mul"), ROUNDINGS, FTZ, ("f32x2",)), 2, BLACKWELL),
         *_all(_names(("fma",), ROUNDINGS, FTZ, ("f32x2",)), 3, BLACKWELL),
     ]
