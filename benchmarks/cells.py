@@ -322,6 +322,10 @@ def specs(impls: dict[str, str], suites: Sequence[str] = SUITES, pattern: str = 
                 ranks[first] += 1
     if unmet:
         kind = "quick cell" if quick else "cell"
+        if pattern == "*":
+            raise ValueError(
+                f"{', '.join(impls)} has no {kind} of {', '.join(suites)}; ids read like {_examples(impls, suites)}."
+            )
         raise ValueError(f"no {kind} is called {next(iter(unmet))!r}; ids read like {_examples(impls, suites)}.")
     return [spec for _, _, spec in sorted(ranked, key=lambda entry: entry[:2])]
 

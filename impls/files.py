@@ -52,6 +52,8 @@ def require_replaceable(path: Path) -> None:
             raise OSError(number, os.strerror(number), str(path))
         return
     try:
+        with contextlib.suppress(FileNotFoundError):
+            path.lstat()  # a name may be too long
         with tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent):
             pass
     except OSError as error:

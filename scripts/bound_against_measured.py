@@ -22,12 +22,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.cells import workloads
 from benchmarks.counting import exact_inputs
 from benchmarks.inspection import launches
-from benchmarks.journal import Journal, read_results
+from benchmarks.journal import Journal, JournalError, read_results
 from benchmarks.records import Cell
 from impls.arch import find, products
-from impls.contract import Launch, Problem
+from impls.contract import Launch, Problem, Unsupported
 from impls.cuda.emulation.launches import run_emulated
 from impls.cuda.emulator.counting.bounds import Bound, bound
+from impls.cuda.emulator.errors import EmulationError
 
 CELLS = "decode/a4q/*/kv8192,decode/a4q-q16/*/kv8192,decode/smem-unpack/*/kv8192,decode/triton/*/kv8192"
 HEAD = "| cell | kernel | issue | tensor | xu | shared | DRAM | limit | bound | measured | measured / bound |"
@@ -50,21 +51,36 @@ class Compared:
 
 
 def compared(journal: Journal, pattern: str) -> Iterator[Compared | str]:
-    """Each cell that one of the globs of `pattern` names, or the sentence why nothing can be said of it."""
-    arch = find(journal.run.environment.arch)
-    product = next(one for one in products(arch) if one.sms)
-    clock_hz = 1e6 * max(clock for cell in journal.cells for clocks in cell.clocks.values() for clock in clocks)
-    dram = max(journal.run.ceilings["copy_bytes_per_s"], journal.run.ceilings["read_bytes_per_s"])
+    """Each cell that one of the globs of `pattern` names, or the sentence why nothing can be said of it.
+
+    Raises ValueError where the run lacks what every bound needs.
+    """
+    arch, ceilings = find(journal.run.environment.arch), journal.run.ceilings
+    product = next((one for one in products(arch) if one.sms), None)
+    clocks_mhz = [clock for cell in journal.cells for clocks in cell.clocks.values() for clock in clocks]
+    if product is None or not clocks_mhz or not {"copy_bytes_per_s", "read_bytes_per_s"} <= ceilings.keys():
+        raise ValueError(f"{journal.path} has no SM clocks or ceilings of a known GPU, so there is nothing to bound by.")
+    clock_hz, dram = 1e6 * max(clocks_mhz), max(ceilings["copy_bytes_per_s"], ceilings["read_bytes_per_s"])
     for cell in journal.cells:
         if cell.status != "ok" or not any(fnmatchcase(cell.id, glob) for glob in pattern.split(",")):
             continue
+        if cell.suite != "latency":
+            yield f"{cell.id}: only attention is bound."
+            continue
         problem = workloads()[cell.workload].problem(*(int(one.lstrip("dkv")) for one in cell.parameters))
         assert isinstance(problem, Problem)
-        called = launches(cell.impl, problem, arch, exact_inputs)
-        if not _same(called, cell):
-            yield f"{cell.id}: its machine code is not that of the compilers here, so nothing is said of it."
+        try:
+            called = launches(cell.impl, problem, arch, exact_inputs)
+            if not _same(called, cell):
+                yield f"{cell.id}: its machine code is not that of the compilers here, so nothing is said of it."
+                continue
+            counters = run_emulated(called, arch, schedules=("forward",), checks=False).counters
+        except EmulationError as error:
+            yield f"{cell.id}: {error.sentence}"
             continue
-        counters = run_emulated(called, arch, schedules=("forward",), checks=False).counters
+        except (Unsupported, ValueError) as error:  # no launches are stated, or none without a GPU
+            yield f"{cell.id}: {error}"
+            continue
         assert product.sms is not None
         bounds = [
             bound(one, arch.per_clock, sms=product.sms, clock_hz=clock_hz, dram_bytes_per_second=dram) for one in counters
@@ -118,27 +134,41 @@ def main() -> int:
     parser.add_argument("--machine", default="nvidia-h200", help="folder of the published run")
     parser.add_argument("--cell", default=CELLS, metavar="GLOB,GLOB")
     arguments = parser.parse_args()
-    journals, _ = read_results(arguments.results)
+    try:
+        journals, problems = read_results(arguments.results)
+    except JournalError as error:
+        journals, problems = [], [str(error)]
+    for problem in problems:
+        print(problem, file=sys.stderr)
     mine = [journal for journal in journals if journal.run.machine == arguments.machine]
     if not mine:
         print(f"there is no run of {arguments.machine} in {arguments.results}.", file=sys.stderr)
         return 2
-    shown, beaten = 0, []
+    shown, beaten, told = 0, [], 0
     print(HEAD, "|---" * HEAD.count(" | ") + "|---|", sep="\n")
-    for found in compared(mine[-1], arguments.cell):
-        if isinstance(found, str):
-            print(found, file=sys.stderr)
-            continue
-        print(*lines(found), sep="\n", flush=True)
-        shown += 1
-        beaten += [found.cell.id] if found.is_beaten else []
+    try:
+        for found in compared(mine[-1], arguments.cell):
+            if isinstance(found, str):
+                print(found, file=sys.stderr)
+                told += 1
+                continue
+            print(*lines(found), sep="\n", flush=True)
+            shown += 1
+            beaten += [found.cell.id] if found.is_beaten else []
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if not shown and not told:
+        print(f"no measured cell of {mine[-1].path} is called {arguments.cell!r}.", file=sys.stderr)
+    if not shown:
+        return 2
     empty = [_micro(mine[-1].run.ceilings.get(f"empty_graph_{launches}_seconds")) for launches in (1, 2)]
     print(
         f"\nMicroseconds. Empty graphs of 1 and 2 launches take {' and '.join(empty)}: in what was measured, and in no bound."
     )
     for cell in beaten:
         print(f"{cell} was measured faster than its bound.", file=sys.stderr)
-    return 2 if not shown else 1 if beaten else 0
+    return 1 if beaten else 0
 
 
 if __name__ == "__main__":

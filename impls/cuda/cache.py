@@ -1,8 +1,8 @@
 """What was compiled before, one file a kernel, named by a hash over everything that decides what a compilation gives.
 
-A file is a SHA-256 over what follows, and that: a file that was cut, or is damaged, counts as absent. Files are replaced whole,
-so processes may share the folder and may be ended at any moment. Where the folder cannot be written, that is said once, on
-stderr, and every process compiles anew.
+A file is a SHA-256 over its name and what follows, and that: one that was cut, is damaged, or was stored by another name counts
+as absent. Files are replaced whole, so processes may share the folder and may be ended at any moment. Where the folder cannot
+be written, that is said once, on stderr, and every process compiles anew.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ def key(parts: Sequence[str]) -> str:
 def load(folder: Path, name: str) -> Outcome | None:
     """What is stored as `name`; None if nothing is, or nothing that is whole."""
     try:
-        digest, _, body = _path(folder, name).read_bytes().partition(b"\n")
-        if hashlib.sha256(body).hexdigest().encode() != digest:
+        path = _path(folder, name)
+        if not path.is_file():  # a device or a pipe may never end
+            return None
+        digest, _, body = path.read_bytes().partition(b"\n")
+        if _digest(name, body) != digest:
             return None
         fields = json.loads(body)
         return Outcome(**{**fields, "cubin": base64.b64decode(fields["cubin"])})
@@ -50,7 +53,7 @@ def store(folder: Path, name: str, outcome: Outcome) -> None:
     """Keep `outcome` as `name`, if the folder can be written."""
     body = json.dumps({**asdict(outcome), "cubin": base64.b64encode(outcome.cubin).decode()}).encode()
     try:
-        replace_file(_path(folder, name), hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+        replace_file(_path(folder, name), _digest(name, body) + b"\n" + body)
         remove_forgotten_drafts(folder)
     except OSError as error:
         if folder not in _complained:
@@ -72,6 +75,10 @@ def why_not_kept(folder: Path) -> str | None:
 
 def _not_kept(folder: Path, error: OSError) -> str:
     return f"compiled kernels are not kept for the next call: {folder} cannot be written ({error.strerror})."
+
+
+def _digest(name: str, body: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\n" + body).hexdigest().encode()
 
 
 def _path(folder: Path, name: str) -> Path:

@@ -56,3 +56,34 @@ def test_a_row_is_a_launch():
     first, second = script.lines(script.Compared(measured(6e-6), launches, 3e-6, 6e-6))
     assert first.split(" | ")[1:] == ["`attend`", "1.00", "", "2.00", "", "", "xu", "3.00", "6.00", "2.00 |"]
     assert second.split(" | ")[1:8] == ["`merge`", "", "0.50", "", "", "1.00", "dram"]
+
+
+def journal(cell: Cell, **ceilings: float) -> SimpleNamespace:
+    run = SimpleNamespace(environment=SimpleNamespace(arch="sm_90a"), ceilings=ceilings)
+    return SimpleNamespace(path="a journal", run=run, cells=(cell,))
+
+
+def test_a_run_without_what_bounds_need_is_refused():
+    rates = {"copy_bytes_per_s": 4e12, "read_bytes_per_s": 4e12}
+    clocked = dataclasses.replace(latency_cell(), clocks={"latency": (1980,) * len(latency_cell().series["latency"])})
+    for lacking in (journal(clocked), journal(dataclasses.replace(clocked, clocks={}), **rates)):
+        with pytest.raises(ValueError, match="nothing to bound by"):
+            list(script.compared(lacking, "*"))
+
+
+def test_a_cell_that_cannot_be_bound_does_not_end_the_table(monkeypatch):
+    def refuses(*given):
+        raise script.Unsupported("it does not list its kernels.")
+
+    monkeypatch.setattr(script, "launches", refuses)
+    clocked = dataclasses.replace(latency_cell(), clocks={"latency": (1980,) * len(latency_cell().series["latency"])})
+    made = journal(clocked, copy_bytes_per_s=4e12, read_bytes_per_s=4e12)
+    made.cells = (clocked, dataclasses.replace(clocked, suite="projection"))
+    first, second = script.compared(made, "*")
+    assert first == f"{clocked.id}: it does not list its kernels." and second == f"{clocked.id}: only attention is bound."
+
+
+def test_a_glob_that_names_no_cell_is_told(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("sys.argv", ["bound_against_measured.py", "--cell", "nope"])
+    assert script.main() == 2
+    assert "is called 'nope'" in capsys.readouterr().err

@@ -187,3 +187,18 @@ def test_a_full_disk_costs_the_cache_and_not_the_kernel(tmp_path):
     assert full.stderr.count("compiled kernels are not kept for the next call") == 1
     assert list((tmp_path / "cache").iterdir()) == []
     assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout == full.stdout
+
+
+def test_an_entry_by_another_name_counts_as_absent(tmp_path):
+    """As a copy, or a link that a file system mixed up, would leave it."""
+    one, other = cache.key(["one"]), cache.key(["other"])
+    cache.store(tmp_path, one, OUTCOME)
+    (tmp_path / f"{other}.kernel").write_bytes((tmp_path / f"{one}.kernel").read_bytes())
+    assert cache.load(tmp_path, one) == OUTCOME
+    assert cache.load(tmp_path, other) is None
+
+
+def test_an_entry_that_may_never_end_counts_as_absent(tmp_path):
+    name = cache.key(["endless"])
+    (tmp_path / f"{name}.kernel").symlink_to("/dev/zero")
+    assert cache.load(tmp_path, name) is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from dataclasses import asdict
@@ -19,7 +20,8 @@ from impls.cuda.confirm.compare import Finding, by_rule, findings
 from impls.cuda.confirm.execute import in_emulator, on_gpu
 from impls.cuda.confirm.probe import Program, Words
 from impls.cuda.confirm.probes import PROBES
-from impls.cuda.confirm.vectors import write, write_confirmed
+from impls.cuda.confirm.vectors import file_name, write, write_confirmed
+from impls.cuda.emulator.errors import EmulationError
 from impls.cuda.emulator.machine.observe import RULES
 from impls.errors import CommandError
 from impls.files import replace_file, require_replaceable
@@ -31,6 +33,8 @@ if TYPE_CHECKING:  # it imports torch
 EMULATED = "emulated:"
 MOST_SHOWN = 3
 NOT_HERE = "not on this arch"
+VECTORS, CONFIRMED = "vectors", "silicon.json"
+"""What --record leaves."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,14 +54,17 @@ def execute(arguments: argparse.Namespace) -> int:
     programs = [program for program in (probe.on(arch) for probe in PROBES) if program is not None]
     if not programs:
         raise CommandError(f"no instruction is probed on {arch.name}, so nothing can be confirmed; name another architecture.")
-    _make_places(arguments)
+    places = _places(arguments, gpu)
     found: list[Finding] = []
     results: dict[Program, tuple[Words, Words]] = {}
     for program in programs:
         started = time.monotonic()
         inputs = program.probe.given
-        emulated = in_emulator(program, inputs)
-        observed, expected = (emulated, program.predict(inputs)) if gpu is None else (on_gpu(program, inputs), emulated)
+        try:
+            emulated = in_emulator(program, inputs)
+            observed, expected = (emulated, program.predict(inputs)) if gpu is None else (on_gpu(program, inputs), emulated)
+        except (EmulationError, RuntimeError) as error:  # CompileError and the driver's among them
+            raise CommandError(f"the probe {program.probe.name!r} cannot be run: {_sentence(error)}") from error
         of_program = findings(program, inputs, observed, expected)
         found += of_program
         results[program] = inputs, observed
@@ -75,15 +82,15 @@ def execute(arguments: argparse.Namespace) -> int:
         f"{gpu or arguments.on}: {tested - len(contradicted)} of {tested} rules confirmed, {len(found)} instructions, "
         f"{sum(not tile.why_not for tile in of_tiles)} of {len(of_tiles)} tiles run"
     )
-    if arguments.json:
-        text = _json(gpu or arguments.on, arch, rules, found, [asdict(tile) for tile in of_tiles])
-        try:
+    try:
+        if arguments.json:
+            text = _json(gpu or arguments.on, arch, rules, found, [asdict(tile) for tile in of_tiles])
             replace_file(arguments.json, text.encode())
-        except OSError as error:
-            raise CommandError(f"cannot write {arguments.json}: {error.strerror}.") from error
-    if arguments.record and gpu is not None:
-        write(arguments.record / f"{arch.name}.npz", gpu, arch, results)
-        write_confirmed(arguments.record / "silicon.json", gpu, rules)
+        if gpu is not None and arguments.record:
+            write(places[VECTORS], gpu, arch, results)
+            write_confirmed(places[CONFIRMED], gpu, rules)
+    except OSError as error:
+        raise CommandError(f"cannot write {error.filename}: {error.strerror}.") from error
     return 1 if contradicted or not all(tile.agrees for tile in of_tiles) else 0
 
 
@@ -103,18 +110,27 @@ def _place(on: str) -> tuple[Arch, str | None]:
     return arch, f"{torch.cuda.get_device_name(0)} ({arch.name})"
 
 
-def _make_places(arguments: argparse.Namespace) -> None:
-    """Folders for the results. Raises CommandError if they cannot be written: before minutes of work, not after."""
-    files = [arguments.json] if arguments.json else []
-    if arguments.record:
-        files.append(arguments.record / "silicon.json")
-    for file in files:
+def _places(arguments: argparse.Namespace, gpu: str | None) -> dict[str, Path]:
+    """Where each result goes, its folder made. Raises CommandError if one cannot be written: not after minutes of work."""
+    places: dict[str, Path] = {}
+    if arguments.json:
+        places["--json"] = arguments.json
+    if arguments.record and gpu is not None:
+        places[VECTORS], places[CONFIRMED] = arguments.record / file_name(gpu), arguments.record / "silicon.json"
+    for file in places.values():
         try:
             if not file.parent.exists():
                 file.parent.mkdir(parents=True)
             require_replaceable(file)
         except OSError as error:
             raise CommandError(f"cannot write {file}: {error.strerror}.") from error
+    if len({os.path.realpath(file) for file in places.values()}) < len(places):
+        raise CommandError(f"--json and --record both write {arguments.json}; name another file.")
+    return places
+
+
+def _sentence(error: EmulationError | RuntimeError) -> str:
+    return error.sentence if isinstance(error, EmulationError) else str(error).splitlines()[0]
 
 
 def _tile_line(tile: Tile) -> str:
@@ -149,4 +165,4 @@ def _json(gpu: str, arch: Arch, rules: dict[str, str], found: list[Finding], of_
         "contradicted": {each.instruction: f"{each.differing}: {each.counterexample}" for each in found if each.differing},
         "tiles": of_tiles,
     }
-    return json.dumps(document, indent=2) + "\n"
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -5,6 +5,7 @@ Their softmax takes an approximate 2^x, so the results agree within a bound and 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -34,7 +35,7 @@ class Tile:
     why_not: str = ""
     """Why it was not run."""
     fault: str = ""
-    """What the emulator finds wrong with a kernel that ships."""
+    """What is wrong with a kernel that ships, or with its results."""
 
     @property
     def agrees(self) -> bool:
@@ -74,4 +75,7 @@ def _tile(name: str, dim: int, q_len: int, kv_len: int, arch: Arch, on_gpu: bool
         inputs = Inputs(q, k4, v4)
         other = reference_attention(problem, inputs, rows=torch.arange(q_len), rounds=a4q.rounds(problem)).out
     wanted = other.cpu().double()
-    return Tile(name, float((emulated - wanted).norm() / wanted.norm()))
+    difference = float((emulated - wanted).norm() / wanted.norm())
+    if not math.isfinite(difference):
+        return Tile(name, None, fault="one of the results is not finite.")
+    return Tile(name, difference)

@@ -5,7 +5,9 @@ A .npz holds for each probe its inputs and outputs, and the names of its instruc
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,8 @@ import numpy as np
 from impls.arch import Arch, find
 from impls.cuda.confirm.probe import BLOCK, WARP, Probe, Program, Words
 from impls.cuda.confirm.probes import PROBES
-from impls.cuda.emulator.rules import confirmed
+from impls.cuda.emulator.rules import confirmed, confirmed_in
+from impls.files import replace_file
 
 PROBE_BYTES = 48 * 1024
 """Of inputs and outputs, of each probe, before they are compressed."""
@@ -44,7 +47,7 @@ def some(inputs: Words, outputs: Words) -> slice:
 
 
 def write(path: Path, gpu: str, arch: Arch, results: Mapping[Program, tuple[Words, Words]]) -> None:
-    """Keep some of the inputs and outputs of each program."""
+    """Keep some of the inputs and outputs of each program. Raises OSError where they cannot be written."""
     probes = {program.probe.name: [each.name for each in program.instructions] for program in results}
     arrays: dict[str, np.ndarray] = {}
     for program, (inputs, outputs) in results.items():
@@ -52,7 +55,9 @@ def write(path: Path, gpu: str, arch: Arch, results: Mapping[Program, tuple[Word
         threads = some(inputs, outputs)
         arrays[f"{name}: inputs"], arrays[f"{name}: outputs"] = inputs[threads], outputs[threads]
     arrays[ABOUT] = np.frombuffer(json.dumps({"gpu": gpu, "arch": arch.name, "probes": probes}).encode(), np.uint8)
-    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+    made = io.BytesIO()
+    np.savez_compressed(made, **arrays)  # type: ignore[arg-type]
+    replace_file(path, made.getvalue())
 
 
 def read(path: Path) -> tuple[str, list[Recorded]]:
@@ -67,14 +72,23 @@ def read(path: Path) -> tuple[str, list[Recorded]]:
     return about["gpu"], recorded
 
 
+def file_name(gpu: str) -> str:
+    """Of its vectors, e.g. "nvidia-h200-sm_90a.npz" of "NVIDIA H200 (sm_90a)": GPUs of one architecture have their own."""
+    return "-".join(re.findall(r"\w+", gpu.lower())) + ".npz"
+
+
 def write_confirmed(path: Path, gpu: str, rules: Mapping[str, str]) -> None:
-    """What the emulator's silicon.json has to say when this GPU's verdicts are added to it."""
-    known = {rule: set(gpus) - {gpu} for rule, gpus in confirmed().items()}
+    """What the emulator's silicon.json has to say when this GPU's verdicts are added to it, or to what lies at `path` already.
+
+    Raises OSError where it cannot be written, ValueError where what lies there is no silicon.json.
+    """
+    before = confirmed_in(path) if path.exists() else confirmed()
+    known = {rule: set(gpus) - {gpu} for rule, gpus in before.items()}
     for rule, verdict in rules.items():
         if verdict == "confirmed":
             known.setdefault(rule, set()).add(gpu)
     text = {rule: sorted(gpus) for rule, gpus in sorted(known.items()) if gpus}
-    path.write_text(json.dumps(text, indent=2) + "\n")
+    replace_file(path, (json.dumps(text, indent=2) + "\n").encode())
 
 
 def program_of(name: str, instructions: list[str], arch: Arch) -> Program:

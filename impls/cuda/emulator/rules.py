@@ -42,8 +42,20 @@ class Rule:
 
 @cache
 def confirmed() -> Mapping[str, tuple[str, ...]]:
-    """{rule: the GPUs that agree with it}."""
-    return {name: tuple(gpus) for name, gpus in json.loads(SILICON.read_text()).items()}
+    """{rule: the GPUs that agree with it}. Raises ValueError where the file is damaged."""
+    return confirmed_in(SILICON)
+
+
+def confirmed_in(path: Path) -> Mapping[str, tuple[str, ...]]:
+    """Of another silicon.json. Raises ValueError that names it where it is none."""
+    try:
+        known = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read ({error}); it is a part of the emulator, so install it anew.") from error
+    lists = known.values() if isinstance(known, dict) else [None]
+    if not all(isinstance(gpus, list) and all(isinstance(gpu, str) for gpu in gpus) for gpus in lists):
+        raise ValueError(f"{path} does not say {{rule: [GPU, ...]}}; it is a part of the emulator, so install it anew.")
+    return {name: tuple(gpus) for name, gpus in known.items()}
 
 
 def family(target: str) -> str | None:

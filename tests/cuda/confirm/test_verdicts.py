@@ -195,7 +195,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(
     monkeypatch.setattr(command, "_place", lambda on: (ARCH, "Some GPU (sm_90a)"))
     (tmp_path / "file").touch()
     assert nvfp4bench.main(["confirm", option, str(tmp_path / place)]) == 2
-    file = tmp_path / place / ("silicon.json" if option == "--record" else "")
+    file = tmp_path / place / ("some-gpu-sm_90a.npz" if option == "--record" else "")
     assert f"cannot write {file}: {reason}." in capsys.readouterr().err
 
 

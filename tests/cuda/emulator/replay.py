@@ -1,6 +1,6 @@
 """Recorded vectors of GPUs, replayed by the emulator.
 
-vectors/ARCH.npz is what `nvfp4bench confirm --record` leaves of all instructions, on a few threads. vectors/ARCH.corners.json
+vectors/GPU.npz is what `nvfp4bench confirm --record` leaves of all instructions, on a few threads. vectors/GPU.corners.json
 is written by hand from `confirm --json` where that says that other threads contradicted the emulator: of each instruction the
 first such words, {probe: {instruction: "inputs -> outputs"}}. They stay when the emulator is mended, as a test of it.
 """
