@@ -72,7 +72,7 @@ def test_runs_of_one_origin_add_up(tmp_path):
     assert journal.cells == (host_cell(1024), host_cell(4096))
 
 
-@pytest.mark.parametrize("changed", [{"source": "1" * 64}, {"protocol": "2"}, {"environment": environment(numpy="9")}])
+@pytest.mark.parametrize("changed", [{"source": "1" * 64}, {"protocol": "another"}, {"environment": environment(numpy="9")}])
 def test_cells_of_another_origin_are_not_mixed_in(tmp_path, changed):
     written(tmp_path, host_cell(1024))
     path = written(tmp_path, host_cell(4096), of=run(**changed))
