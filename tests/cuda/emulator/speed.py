@@ -70,6 +70,11 @@ MEASURED = [
     Measured("ld.shared.v4.u32", "ld.shared.v4.u32 {%r20, %r21, %r22, %r23}, [%r6];"),
     Measured("st.shared.u32", "st.shared.u32 [%r8], %r10;"),
     Measured("ldmatrix.x4", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r20, %r21, %r22, %r23}, [%r6];"),
+    Measured("stmatrix.x4", "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r6], {%r10, %r11, %r12, %r13};"),
+    Measured(
+        "cp.async 16 B, commit, wait",
+        "cp.async.cg.shared.global [%r6], [%rd2], 16; cp.async.commit_group; cp.async.wait_group 0;",
+    ),
     Measured("ld.global.v4.u32", "ld.global.v4.u32 {%r20, %r21, %r22, %r23}, [%rd2];"),
     Measured("st.global.u32", "st.global.u32 [%rd2], %r10;"),
     Measured("bar.sync", "bar.sync 0;"),

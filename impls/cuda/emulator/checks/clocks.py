@@ -89,7 +89,7 @@ class Clocks:
         """A barrier of each row of `groups` [groups, warps], the warps of a row being of one block."""
         local = groups % self.width
         joined = self.rows[groups].max(axis=1)
-        np.put_along_axis(joined, local, now, axis=1)
+        joined[np.arange(len(groups))[:, None], local] = now
         self.rows[groups] = joined[:, None]
         self.block_known[groups] = joined[:, None, : self.width].min(axis=2)
         self.earlier_known[groups] = joined[:, None, self.width]

@@ -37,7 +37,7 @@ class GridReads:
         self._applied = False
         """Whether a last read is there."""
         self._log = ReadLog(grains)
-        self._flights = Flights()
+        self._flights = Flights(grains)
 
     def forget(self) -> None:
         """All reads until now are known to everybody."""
@@ -61,7 +61,7 @@ class GridReads:
         self._log.add(touched.part(rows), now, clocks)
 
     def unknown(self, touched: Touched, known: Ints, clocks: Clocks) -> tuple[tuple[int, ...], Ints] | None:
-        if (found := self._flights.meeting(touched, self._last.count)) is not None:
+        if (found := self._flights.meeting(touched)) is not None:
             return found
         for part, stamp in self._log.to_apply(touched, clocks):
             self._apply(part, stamp)
@@ -221,13 +221,17 @@ class ReadLog:
     def _lines_of(self, grains: int, reads: list[tuple[Touched, int]]) -> Ints:
         rows = np.concatenate([touched.rows for touched, _ in reads])
         first = rows.min(axis=1)
+        pattern = rows - first[:, None]
         inactive = rows >= self._grains // grains
-        pattern = np.where(inactive, -1, rows - first[:, None])
+        everyone = not inactive.any()
+        if not everyone:
+            pattern[inactive] = -1
         counts = np.array([len(touched.warps) for touched, _ in reads])
         starts = np.cumsum(counts) - counts
         leader = np.repeat(starts, counts)
         numbers = np.repeat([self._number(grains, pattern[start]) for start in starts.tolist()], counts)
-        for row in np.flatnonzero((pattern != pattern[leader]).any(axis=1)).tolist():
+        other = pattern != pattern[leader]
+        for row in np.flatnonzero(other.any(axis=1)).tolist() if other.any() else ():
             numbers[row] = self._number(grains, pattern[row])
         line = Line(
             warp=np.concatenate([touched.warps for touched, _ in reads]),
@@ -238,7 +242,7 @@ class ReadLog:
             high=(first + pattern.max(axis=1) + 1) * grains,
             applied=np.zeros(len(rows), np.int64),
         )
-        return np.stack(line)[:, ~inactive.all(axis=1)]
+        return np.stack(line) if everyone else np.stack(line)[:, ~inactive.all(axis=1)]
 
     def _number(self, grains: int, pattern: NDArray[np.intp]) -> int:
         key = grains, pattern.tobytes()

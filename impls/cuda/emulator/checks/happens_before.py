@@ -85,6 +85,8 @@ class _Flight:
     """The copies of one instruction, one by each warp."""
 
     where: int
+    first: int
+    """The token of the first warp's; the others' follow."""
     into: tuple[_Space, Touched]
     out_of: tuple[_Space, Touched]
     reading: NDArray[np.bool_]
@@ -209,8 +211,8 @@ class HappensBefore:
         self._arriving: dict[Hashable, _Messages] = {}
         self._completed: dict[Hashable, _Messages] = {}
         self._nodes: dict[Hashable, int] = {}
-        self._flights: dict[int, tuple[_Flight, int]] = {}
-        """By token the instruction and the warp's row in it."""
+        self._flights: dict[int, _Flight] = {}
+        """By token."""
         self._tokens = 0
         if earlier == self._now:
             for space in self._spaces.values():
@@ -248,19 +250,13 @@ class HappensBefore:
     def read(
         self,
         warps: Warps,
-        space: str,
-        offsets: NDArray[np.integer],
-        size: int,
-        active: NDArray[np.bool_] | None,
+        region: Region,
         where: int,
         scope: Scope | None = None,
         order: Order = "relaxed",
     ) -> None:
-        """Warps [n] read `size` bytes at `offsets` [n, lanes], where `active` (None: all). A `scope` makes it a strong read.
-
-        In shared memory an offset counts from the start of the own block's.
-        """
-        memory, touched = self._touch(warps, Region(space, offsets, size, active))
+        """Warps [n] read a region, which has a row for each. A `scope` makes it a strong read."""
+        memory, touched = self._touch(warps, region)
         if scope:
             self._strong(memory, touched, _Call("reads", where, self._reach[scope], writes=False), order, observes=True)
             return
@@ -272,10 +268,7 @@ class HappensBefore:
     def write(
         self,
         warps: Warps,
-        space: str,
-        offsets: NDArray[np.integer],
-        size: int,
-        active: NDArray[np.bool_] | None,
+        region: Region,
         where: int,
         scope: Scope | None = None,
         order: Order = "relaxed",
@@ -283,7 +276,7 @@ class HappensBefore:
     ) -> None:
         """As `read`. `repeats` is asked when nothing orders two writes by one instruction, which is no fault if they write the
         same: compilers let several warps store what they all hold."""
-        memory, touched = self._touch(warps, Region(space, offsets, size, active))
+        memory, touched = self._touch(warps, region)
         if scope:
             self._strong(memory, touched, _Call("writes", where, self._reach[scope]), order, begins=True)
             return
@@ -291,15 +284,16 @@ class HappensBefore:
         self._after_writes(memory, touched, call, repeats=repeats)
         self._after_reads(memory, touched, call)
         self._after_strong(memory, touched, call)
-        self._store(memory, touched, stamps(warps, now, offsets.shape[1]), call, repeats)
+        stamp = stamps(warps, now, touched.rows.shape[1])
+        if region.apart:
+            self._written(memory, touched, stamp, now)
+        else:
+            self._store(memory, touched, stamp, call, repeats)
 
     def atomic(
         self,
         warps: Warps,
-        space: str,
-        offsets: NDArray[np.integer],
-        size: int,
-        active: NDArray[np.bool_] | None,
+        region: Region,
         where: int,
         scope: Scope = "gpu",
         order: Order = "relaxed",
@@ -309,7 +303,7 @@ class HappensBefore:
 
         The warps' updates happen in the order of the rows. `returns`: the value that was there (atom, not red).
         """
-        memory, touched = self._touch(warps, Region(space, offsets, size, active))
+        memory, touched = self._touch(warps, region)
         self._strong(memory, touched, _Call("updates atomically", where, self._reach[scope]), order, observes=returns)
 
     def _touch(self, warps: Warps, region: Region) -> tuple[_Space, Touched]:
@@ -319,12 +313,12 @@ class HappensBefore:
             raise ValueError(
                 f"An access of {region.size} bytes is no power of two of {space.name}'s {space.grain}-byte grains."
             )
-        rows = region.offsets.astype(np.intp) >> (region.size.bit_length() - 1)
-        if space.stride:
-            rows += (self._slots(warps) * (space.stride // grains))[:, None]
-        if region.active is not None:
-            rows = np.where(region.active, rows, space.padding // grains)
-        return space, Touched(warps, grains, rows)
+        if region.rows is None:
+            rows = region.offsets.astype(np.intp, copy=False) >> (region.size.bit_length() - 1)
+            if space.stride:
+                rows += (self._slots(warps) * (space.stride // grains))[:, None]
+            region.rows = rows if region.active is None else np.where(region.active, rows, space.padding // grains)
+        return space, Touched(warps, grains, region.rows)
 
     def _slots(self, warps: Warps) -> Warps:
         """Whose part of shared memory is theirs."""
@@ -349,13 +343,21 @@ class HappensBefore:
         if not space.flying and (space.latest[self._parts(space, touched.warps)] <= known).all():
             return
         stamp = space.writes.fetch(touched)
+        newest = int(stamp.max())
+        if newest < moment(int(known.min())):
+            return
+        if not proxy:  # what the same lane wrote in this launch it knows
+            mine = stamps(touched.warps, 0, touched.rows.shape[1])
+            mine = mine if stamp.ndim == 2 else mine[:, :, None]
+            foreign = (stamp ^ mine) & WHO
+            here = newest < FLIGHT << TIME_BIT and int(stamp.min()) >= moment(self._clocks.start)
+            if here and not foreign.any():
+                return
         mask = late(stamp, known)
         if mask is None:
             return
-        if not proxy:  # what the same lane wrote in this launch it knows
-            mine = stamps(touched.warps, 0, touched.rows.shape[1])[:, :, None]
-            stamp = stamp.reshape(mask.shape)
-            mask &= ((stamp ^ mine) & WHO != 0) | (stamp < moment(self._clocks.start)) | (stamp >= FLIGHT << TIME_BIT)
+        if not proxy:
+            mask &= ((foreign != 0) | (stamp < moment(self._clocks.start)) | (stamp >= FLIGHT << TIME_BIT)).reshape(mask.shape)
             if not mask.any():
                 return
         at = np.nonzero(mask)
@@ -382,7 +384,7 @@ class HappensBefore:
         if len(touched.warps) == 1:
             return
         stored = space.writes.fetch_first(touched)  # who meets in one grain meets in all, for they are aligned
-        if np.array_equal(stored, np.broadcast_to(stamp, stored.shape)):
+        if (stored == stamp).all():
             return
         overwritten = (warp_of(stored ^ stamp) != 0) & self._active(space, touched)
         if not overwritten.any():
@@ -430,7 +432,8 @@ class HappensBefore:
     def _describe(self, stamp: int, grain: int, read: bool) -> Access:
         time, warp, lane = stamp >> TIME_BIT, (stamp & (SEVERAL - 1)) >> 5, stamp & 31
         if time == FLIGHT:
-            flight, row = self._flights[warp]
+            flight = self._flights[warp]
+            row = warp - flight.first
             touched = (flight.out_of if read else flight.into)[1]
             lane = int(np.argwhere(touched.all_grains()[row] == grain)[0, 0]) & 31
             return self._access(_Call("copies asynchronously", flight.where), int(touched.warps[row]), lane, self._now)
@@ -640,9 +643,9 @@ class HappensBefore:
         self._after_reads(*target, call)
         self._after_strong(*target, call)
         tokens = self._tokens + np.arange(len(warps))
+        flight = _Flight(where, self._tokens, target, source, np.ones(len(warps), bool))
         self._tokens += len(warps)
-        flight = _Flight(where, target, source, np.ones(len(warps), bool))
-        self._flights.update({token: (flight, row) for row, token in enumerate(tokens.tolist())})
+        self._flights.update(dict.fromkeys(tokens.tolist(), flight))
         self._store(*target, in_flight(tokens), call)
         target[0].flying += len(warps)
         source[0].reads.launch(source[1], tokens)
@@ -691,11 +694,15 @@ class HappensBefore:
                 flight.out_of[0].reads.land(flight.out_of[1], reading, now, self._clocks)
 
     def _by_instruction(self, tokens: Ints) -> list[tuple[_Flight, Warps]]:
-        flights: dict[int, tuple[_Flight, list[int]]] = {}
-        for token in tokens.tolist():
-            flight, row = self._flights[token]
-            flights.setdefault(id(flight), (flight, []))[1].append(row)
-        return [(flight, np.array(rows)) for flight, rows in flights.values()]
+        """[(instruction, its rows that these tokens name)]."""
+        found = []
+        while tokens.size:
+            flight = self._flights[int(tokens[0])]
+            rows = tokens - flight.first
+            there = (rows >= 0) & (rows < len(flight.reading))
+            found.append((flight, rows[there]))
+            tokens = tokens[~there]
+        return found
 
 
 def _add(releases: _Messages, block: int, reach: int, message: Message) -> None:

@@ -12,7 +12,7 @@ An access is one 64-bit stamp, so that one comparison tells whether it is older 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,11 @@ class Region:
     """Bytes a lane, and what every offset is a multiple of."""
     active: NDArray[np.bool_] | None = None
     """[n, lanes]; None: all."""
+    apart: bool = False
+    """It is known that no two of the active lanes meet, of whatever warps."""
+    rows: NDArray[np.intp] | None = None
+    """As `Touched` has them, once that is known. A region can be used again by warps of the same places among those that
+    reside."""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +97,14 @@ class Touched:
     def part(self, chosen: NDArray[np.intp]) -> Touched:
         """What the chosen of its warps touched."""
         return Touched(self.warps[chosen], self.grains, self.rows[chosen])
+
+    def extent(self, padding: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Of each warp the first grain before the padding, and the one behind the last; (padding, 0) if there is none."""
+        first, last = self.rows.min(axis=1), self.rows.max(axis=1)
+        outside = padding // self.grains
+        if last.max(initial=0) >= outside:
+            last = np.where(self.rows < outside, self.rows, -1).max(axis=1)
+        return first * self.grains, (last + 1) * self.grains
 
     def all_grains(self) -> NDArray[np.intp]:
         """[n, lanes, grains]."""
@@ -121,7 +134,8 @@ class Grains:
 
     def store(self, touched: Touched, values: Ints) -> None:
         """`values` [n, lanes] into all grains that a lane touched."""
-        self.view(touched.grains)[touched.rows] = values if touched.grains == 1 else values[:, :, None]
+        for first in range(touched.grains):  # half the time of one assignment to rows of all grains
+            self.flat[first :: touched.grains][touched.rows] = values
         self.clear_padding()
 
     def clear_padding(self) -> None:
@@ -161,30 +175,52 @@ AT_ONCE = 64
 """Reads of shared memory that are put off until somebody writes."""
 
 
+class _Flying(NamedTuple):
+    """The copies of one instruction."""
+
+    touched: Touched
+    tokens: Ints
+    """One for each warp's, or `_LANDED`."""
+    low: NDArray[np.intp]
+    """The first grain of each warp's."""
+    high: NDArray[np.intp]
+    """Behind the last."""
+
+
 class Flights:
     """Copies that may still read."""
 
-    def __init__(self) -> None:
-        self._copies: list[tuple[Touched, Ints]] = []
-        """What they touch, and their tokens."""
+    def __init__(self, padding: int) -> None:
+        """`padding`: what inactive lanes touch is there."""
+        self._padding = padding
+        self._copies: list[_Flying] = []
 
     def launch(self, touched: Touched, tokens: Ints) -> None:
-        self._copies.append((touched, tokens.copy()))
+        """Copies, one by each warp, are under way."""
+        self._copies.append(_Flying(touched, tokens.copy(), *touched.extent(self._padding)))
 
     def land(self, touched: Touched, rows: NDArray[np.intp]) -> None:
-        for flying, tokens in self._copies:
-            if flying is touched:
-                tokens[rows] = _LANDED
-        self._copies = [(flying, tokens) for flying, tokens in self._copies if (tokens != _LANDED).any()]
+        """Those in these rows have read."""
+        for flying in self._copies:
+            if flying.touched is touched:
+                flying.tokens[rows] = _LANDED
+        self._copies = [flying for flying in self._copies if (flying.tokens != _LANDED).any()]
 
-    def meeting(self, touched: Touched, padding: int) -> tuple[tuple[int, ...], Ints] | None:
+    def meeting(self, touched: Touched) -> tuple[tuple[int, ...], Ints] | None:
         """The first place of [n, lanes, grains] that a copy may still read, and that copy's stamp."""
-        for flying, tokens in self._copies:
-            for row in np.flatnonzero(tokens != _LANDED):
-                meet = np.isin(touched.all_grains(), flying.all_grains()[row])
-                meet &= touched.all_grains() < padding
+        if not self._copies:
+            return None
+        low, high = touched.extent(self._padding)
+        first, end = low.min(), high.max()
+        for flying in self._copies:
+            near = (flying.tokens != _LANDED) & (flying.low < end) & (flying.high > first)
+            for row in np.flatnonzero(near).tolist():
+                if not ((flying.low[row] < high) & (low < flying.high[row])).any():
+                    continue
+                grains = touched.all_grains()
+                meet = np.isin(grains, flying.touched.part(np.array([row])).all_grains()) & (grains < self._padding)
                 if meet.any():
-                    return tuple(np.argwhere(meet)[0].tolist()), in_flight(tokens[row : row + 1])[0]
+                    return tuple(np.argwhere(meet)[0].tolist()), in_flight(flying.tokens[row : row + 1])[0]
         return None
 
 
@@ -195,22 +231,23 @@ class BlockReads:
         self._last = Grains(blocks * stride)
         self._per_warp = len(self._last.flat)
         self._times = np.zeros(warps_per_block * self._per_warp, np.int32)
-        self._flights = Flights()
-        self._new: list[tuple[Touched, int]] = []
-        """What was read, and when, that is not in the arrays yet."""
+        self._flights = Flights(self._last.count)
+        self._new: dict[int, tuple[Touched, int]] = {}
+        """What was read, and when, that is not in the arrays yet, in this order; of reads of the same rows the last."""
 
     def record(self, touched: Touched, now: int, clocks: Clocks) -> None:
-        self._new.append((touched, now))
+        self._new.pop(id(touched.rows), None)
+        self._new[id(touched.rows)] = touched, now
         if len(self._new) == AT_ONCE:
             self._settle(clocks)
 
     def _settle(self, clocks: Clocks) -> None:
         """Remember the new reads that somebody in the reader's block does not know: before most writes all have met."""
         everybody = clocks.block_known.reshape(-1, clocks.width)
-        for touched, now in self._new:
+        for touched, now in self._new.values():
             if (everybody[touched.warps // clocks.width] < now).any():
                 self._keep(touched, now, clocks)
-        self._new = []
+        self._new = {}
 
     def _keep(self, touched: Touched, now: int, clocks: Clocks) -> None:
         self._last.store(touched, stamps(touched.warps, now, touched.rows.shape[1]))
@@ -228,7 +265,7 @@ class BlockReads:
         self._flights.land(touched, rows)
 
     def unknown(self, touched: Touched, known: Ints, clocks: Clocks) -> tuple[tuple[int, ...], Ints] | None:
-        if (flying := self._flights.meeting(touched, self._last.count)) is not None:
+        if (flying := self._flights.meeting(touched)) is not None:
             return flying
         if self._new:
             self._settle(clocks)

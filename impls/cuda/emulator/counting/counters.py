@@ -50,7 +50,7 @@ class Counters:
         self.dram_bytes = 0
         """Bytes that had to come from DRAM if no cache held them before: see `Footprint`."""
         self._counts = np.zeros((len(COUNTED), len(self.instructions)), np.int64)
-        self._sectors: dict[Hashable, tuple[int, int]] = {}
+        self._sectors: dict[Hashable, tuple[int, int, int]] = {}
         self._wavefronts: dict[Hashable, NDArray[np.int64]] = {}
         """What patterns of addresses cost that have been seen: a loop repeats them."""
 
@@ -65,19 +65,21 @@ class Counters:
     def global_access(
         self,
         instruction: int,
-        addresses: NDArray[np.uint64],
+        addresses: NDArray[np.integer],
         size: int,
-        active: NDArray[np.bool_],
+        active: NDArray[np.bool_] | None,
         asked: int | None = None,
     ) -> None:
-        """A load, store, copy or atomic of `size` bytes a lane; arrays are [warps, 32]. A warp without an active lane asks for
-        nothing. `asked`: bytes in all, where lanes want only the first of their `size`, in one sector."""
+        """A load, store, copy or atomic of `size` bytes a lane; arrays are [warps, 32], `active` None is all. A warp without an
+        active lane asks for nothing. `asked`: bytes in all, where lanes want only the first of their `size`, in one sector."""
         pattern = _pattern(addresses, size, active, SECTOR)
         if pattern not in self._sectors:
+            active = np.ones(addresses.shape, np.bool_) if active is None else active
             requests = int(np.count_nonzero(active.any(axis=1)))
-            self._sectors[pattern] = requests, int(traffic.sectors(addresses, size, active).sum())
-        requested = size * int(np.count_nonzero(active)) if asked is None else asked
-        self._counts[GLOBAL, instruction] += (requested, *self._sectors[pattern])
+            sectors = int(traffic.sectors(addresses, size, active).sum())
+            self._sectors[pattern] = size * int(np.count_nonzero(active)), requests, sectors
+        requested, requests, sectors = self._sectors[pattern]
+        self._counts[GLOBAL, instruction] += (requested if asked is None else asked, requests, sectors)
 
     def bulk_access(self, instruction: int, address: int, size: int) -> None:
         """A bulk copy of `size` bytes, one or more, from global memory."""
@@ -87,15 +89,22 @@ class Counters:
         self, instruction: int, offsets: NDArray[np.unsignedinteger], size: int, active: NDArray[np.bool_]
     ) -> None:
         """A load or store of `size` bytes a lane; arrays are [warps, 32]."""
+        self.shared(instruction, self.shared_cost(offsets, size, active))
+
+    def matrix_access(self, instruction: int, rows: NDArray[np.unsignedinteger], matrices: int) -> None:
+        """ldmatrix or stmatrix of `matrices` 8x8 matrices; `rows` [warps, 8 a matrix or more] are offsets."""
+        self.shared(instruction, matrix_cost(rows, matrices))
+
+    def shared(self, instruction: int, cost: NDArray[np.int64]) -> None:
+        """An access to shared memory of this `shared_cost` or `matrix_cost`."""
+        self._counts[SHARED, instruction] += cost
+
+    def shared_cost(self, offsets: NDArray[np.unsignedinteger], size: int, active: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """What `shared_access` adds."""
         pattern = _pattern(offsets, size, active, traffic.WAVEFRONT)
         if pattern not in self._wavefronts:
             self._wavefronts[pattern] = _sums(int(size * np.count_nonzero(active)), traffic.wavefronts(offsets, size, active))
-        self._counts[SHARED, instruction] += self._wavefronts[pattern]
-
-    def matrix_access(self, instruction: int, rows: NDArray[np.unsignedinteger], matrices: int) -> None:
-        """ldmatrix or stmatrix of `matrices` 8x8 matrices; `rows` [warps, 32] are offsets."""
-        asked = len(rows) * matrices * traffic.WAVEFRONT
-        self._counts[SHARED, instruction] += _sums(asked, traffic.matrix_wavefronts(rows, matrices))
+        return self._wavefronts[pattern]
 
     def met(self, instruction: int, warps: int) -> None:
         """`warps` came to a barrier, or found that the phase of an mbarrier was over."""
@@ -158,10 +167,15 @@ class Counters:
         }
 
 
-def _pattern(addresses: NDArray[Any], size: int, active: NDArray[np.bool_], unit: int) -> Hashable:
+def _pattern(addresses: NDArray[Any], size: int, active: NDArray[np.bool_] | None, unit: int) -> Hashable:
     """Equal for accesses that differ by a multiple of `unit` bytes, which cost the same."""
     first = addresses.min() // unit * unit
-    return size, addresses.shape, (addresses - first).tobytes(), active.tobytes()
+    return size, addresses.shape, (addresses - first).tobytes(), None if active is None else active.tobytes()
+
+
+def matrix_cost(rows: NDArray[np.unsignedinteger], matrices: int) -> NDArray[np.int64]:
+    """What `matrix_access` adds."""
+    return _sums(len(rows) * matrices * traffic.WAVEFRONT, traffic.matrix_wavefronts(rows, matrices))
 
 
 def _sums(asked: int, served: traffic.Wavefronts) -> NDArray[np.int64]:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from impls.cuda.emulator.hardware import SECTOR
 
+_SECTOR_BITS = SECTOR.bit_length() - 1
+
 
 class Footprint:
     """Of one range of addresses, one allocation as a rule."""
@@ -23,13 +25,15 @@ class Footprint:
         """Read or written before."""
         self._fetched = np.zeros(sectors, np.bool_)
 
-    def read(self, addresses: NDArray[np.uint64], size: int) -> None:
+    def read(self, addresses: NDArray[np.integer], size: int) -> None:
         """Reads of `size` bytes (a power of two) at `addresses`, any shape, of active lanes alone, each aligned to its size."""
         for sectors in self._sectors(addresses, size):
-            self._fetched[sectors[~self._known[sectors]]] = True
-            self._known[sectors] = True
+            known = self._known.take(sectors)
+            if not known.all():
+                self._fetched[sectors[~known]] = True
+                self._known[sectors] = True
 
-    def write(self, addresses: NDArray[np.uint64], size: int) -> None:
+    def write(self, addresses: NDArray[np.integer], size: int) -> None:
         """Writes, likewise."""
         for sectors in self._sectors(addresses, size):
             self._known[sectors] = True
@@ -38,6 +42,6 @@ class Footprint:
     def fetched_bytes(self) -> int:
         return SECTOR * int(np.count_nonzero(self._fetched))
 
-    def _sectors(self, addresses: NDArray[np.uint64], size: int) -> list[NDArray[np.int64]]:
-        first = (addresses // SECTOR).astype(np.int64) - self._first
-        return [first + step for step in range(max(1, size // SECTOR))]
+    def _sectors(self, addresses: NDArray[np.integer], size: int) -> list[NDArray[np.int64]]:
+        first = (addresses >> _SECTOR_BITS).astype(np.int64, copy=False)
+        return [first + (step - self._first) for step in range(max(1, size // SECTOR))]

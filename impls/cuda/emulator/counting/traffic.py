@@ -49,7 +49,7 @@ _IDLE = np.int32(-1)
 """A chunk that no lane has: idle lanes get it."""
 
 
-def sectors(addresses: NDArray[np.uint64], size: int, active: NDArray[np.bool_]) -> NDArray[np.int64]:
+def sectors(addresses: NDArray[np.integer], size: int, active: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Sectors that each warp's access of `size` bytes a lane touches, [warps].
 
     Lanes of one part of the warp that touch the same sector share it; the parts of a wide access (see above) do not.
@@ -118,7 +118,7 @@ def _parts(size: int) -> int:
     return max(1, min(size, 16) // WORD)
 
 
-def _contiguous(addresses: NDArray[np.unsignedinteger], size: int, active: NDArray[np.bool_]) -> bool:
+def _contiguous(addresses: NDArray[np.integer], size: int, active: NDArray[np.bool_]) -> bool:
     """Whether every lane of every warp is active and stands `size` bytes after the one before it."""
     return bool(active.all()) and bool((addresses[:, 1:] - addresses[:, :-1] == size).all())
 

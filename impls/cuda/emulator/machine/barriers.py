@@ -60,11 +60,13 @@ class Barriers:
         """`warps` of `blocks`, one each, arrive at barrier `number`, and wait to go on at `resume`; None: go on at once."""
         if self.members[number, warps].any():
             raise Meeting(f"a warp arrives at barrier {number} again, before the others have")
-        counts = np.where(self.expected[number, blocks] > 0, self.expected[number, blocks], self._everyone)
-        others = counts[(self.arrived[number, blocks] > 0) & (counts != (expected or self._everyone))]
-        if others.size:
-            wanted, theirs = (count * LANES for count in (expected or self._everyone, int(others[0])))
-            raise Meeting(f"barrier {number} of {wanted} threads, which others that have arrived take for one of {theirs}")
+        begun = blocks[self.arrived[number, blocks] > 0]
+        if begun.size:
+            counts = np.where(self.expected[number, begun] > 0, self.expected[number, begun], self._everyone)
+            others = counts[counts != (expected or self._everyone)]
+            if others.size:
+                wanted, theirs = (count * LANES for count in (expected or self._everyone, int(others[0])))
+                raise Meeting(f"barrier {number} of {wanted} threads, which others that have arrived take for one of {theirs}")
         np.add.at(self.arrived[number], blocks, 1)
         self.expected[number, blocks] = expected
         self.members[number, warps] = True
@@ -72,20 +74,17 @@ class Barriers:
             self.resume[number, warps] = resume
             self.reduction[number, warps] = reduction
 
-    def complete(self, number: int, alive: Array, block_of: Array) -> list[Array]:
-        """The warps that met, a group for each block where all that were expected are there; the barrier is ready for the next
-        time. `alive`: warps of each block that have not ended."""
+    def complete(self, number: int, alive: Array, block_of: Array) -> Array:
+        """The warps that met, ascending: those that arrived, of the blocks where all that were expected are there; the barrier
+        is ready for the next time. `alive`: warps of each block that have not ended."""
         arrived = self.arrived[number]
         expected = np.where(self.expected[number] > 0, self.expected[number], alive)
         full = (arrived > 0) & (arrived >= expected)
-        if not full.any():
-            return []
         met = self.members[number] & full[block_of]
-        groups = [np.flatnonzero(met & (block_of == block)) for block in np.flatnonzero(full)]
         arrived[full] = 0
-        self.phase[number, full] += 1
-        self.members[number] &= ~met
-        return groups
+        self.phase[number] += full
+        self.members[number] ^= met
+        return np.flatnonzero(met)
 
     def room(self, number: int, blocks: Array, expected: int) -> Array:
         """bool [warps]: which of those of `blocks`, one each and ascending, still belong to this phase of barrier `number`."""

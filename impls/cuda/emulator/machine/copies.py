@@ -78,7 +78,7 @@ class Copies:
 
     def issue(self, copy: Copy) -> None:
         """From now on the destination holds nothing that may be read."""
-        self.state.shared.define(copy.to[copy.active], copy.size, defined=False)
+        self.state.shared.define(copy.to[copy.active] // copy.size, copy.size, defined=False)
         self.under_way.append(copy)
 
     def commit(self, front: Front, mask: Array | None) -> None:
@@ -133,10 +133,12 @@ class Copies:
                 contents = words.view(np.uint8).reshape(-1, copy.size)
                 contents[np.arange(copy.size) >= read[:, None]] = 0
                 words = contents.view(words.dtype)[:, 0]
-            state.shared.view(copy.size)[to // copy.size] = words
-            state.shared.define(to, copy.size)
+            at = to // copy.size
+            state.shared.view(copy.size)[at] = words
+            state.shared.define(at, copy.size)
             # the checks take a warp's lanes as one; of those that have not waited yet the bytes are not defined
             rows = due.any(axis=1) & ~copy.checked
             copy.checked |= rows
-            state.watch.copy_ends(copy.tokens[rows])
+            if rows.any():
+                state.watch.copy_ends(copy.tokens[rows])
         self.under_way = [copy for copy in self.under_way if (copy.group != DONE).any()]

@@ -147,8 +147,10 @@ def _park(front: Front, pc: int, needed: Array) -> list[Front]:
 
 def _together(picked: list[Front], fronts: list[Front]) -> tuple[Front, list[Front]]:
     """(what was picked, with the lanes of its warps that wait at the same place; the fronts that are left)."""
-    pc, warps = picked[0].pc, np.concatenate([front.warps for front in picked])
-    joining = [front for front in fronts if front not in picked and front.pc == pc and np.isin(front.warps, warps).any()]
+    pc, warps = picked[0].pc, {warp for front in picked for warp in front.warps.tolist()}
+    joining = [
+        front for front in fronts if front.pc == pc and front not in picked and not warps.isdisjoint(front.warps.tolist())
+    ]
     front = merged(picked + joining)
     if joining:
         front.waits_for_lanes = False

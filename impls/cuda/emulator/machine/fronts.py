@@ -76,7 +76,7 @@ def rows_of(warps: Array) -> Rows:
     if warps.size == 1:
         return slice(first, first + 1)
     step = int(warps[1]) - first
-    if first + step * (warps.size - 1) == last and (np.diff(warps) == step).all():
+    if first + step * (warps.size - 1) == last and (warps[1:] - warps[:-1] == step).all():
         return slice(first, last + 1, step)
     return warps
 

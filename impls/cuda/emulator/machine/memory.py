@@ -30,6 +30,9 @@ POISON = 0xFF
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 """A NumPy type for each access size; that of 16 bytes is only ever copied."""
 
+DEFINED = {size: 0x0101010101010101 & ((1 << 8 * size) - 1) for size in (1, 2, 4, 8)}
+"""Words of so many bytes of which each was written."""
+
 
 @dataclass
 class Allocation:
@@ -140,12 +143,12 @@ class GlobalMemory:
         )
 
     def offsets(self, addresses: Array, size: int) -> Array:
-        """Offsets from GLOBAL_BASE of accesses, each in one allocation. Raises `OutOfBounds` with the first that is not."""
+        """int64, from GLOBAL_BASE, of accesses, each in one allocation. Raises `OutOfBounds` with the first that is not."""
         low, high = int(addresses.min()), int(addresses.max())
         index = bisect_right(self._starts, low) - 1
         if index < 0 or high + size > self.allocations[index].end:
             self._check(addresses, size)
-        return addresses - np.uint64(GLOBAL_BASE)
+        return (addresses - np.uint64(GLOBAL_BASE)).view(np.int64)
 
     def allocation_at(self, address: int) -> Allocation | None:
         """The one that holds this byte."""
@@ -206,9 +209,7 @@ class BlockMemory:
         self.bytes = np.full(owners * self.size, POISON, np.uint8)
         self.defined = np.zeros(owners * self.size, bool)
         self._views: dict[int, Array] = {word_size: self.bytes.view(word) for word_size, word in WORDS.items()}
-        self._defined: dict[int, Array] = {
-            word_size: self.defined.view(word) for word_size, word in WORDS.items() if word_size < 16
-        }
+        self._defined: dict[int, Array] = {word_size: self.defined.view(word) for word_size, word in WORDS.items()}
 
     def forget(self) -> None:
         """As if nothing had been written."""
@@ -228,26 +229,18 @@ class BlockMemory:
             raise OutOfBounds(where, f"{size} B at byte {int(inside[where])} of {self.limit}")
         return owners + inside.astype(np.int64)
 
-    def first_undefined(self, positions: Array, size: int) -> tuple[int, ...] | None:
-        """Which of the accesses reads a byte that nobody wrote."""
-        word = min(size, 8)
-        whole = np.uint64(0x0101010101010101 & ((1 << 8 * word) - 1))
-        shadow = self._defined[word]
-        index = positions // word
-        undefined = shadow[index] != whole
-        if size == 16:
-            undefined |= shadow[index + 1] != whole
-        return tuple(int(i) for i in np.argwhere(undefined)[0]) if undefined.any() else None
+    def first_undefined(self, words: Array, size: int) -> tuple[int, ...] | None:
+        """Which of these words of `size` bytes has a byte that nobody wrote."""
+        found = self._defined[size].take(words).view(self._defined[min(size, 8)].dtype)
+        whole = DEFINED[found.itemsize]
+        if found.min() == whole:
+            return None
+        undefined = (found != whole).reshape(*words.shape, -1).any(axis=-1)
+        return tuple(int(i) for i in np.argwhere(undefined)[0])
 
-    def define(self, positions: Array, size: int, *, defined: bool = True) -> None:
-        """These bytes were written; or, with `defined` false, are about to be, and nobody may read them before."""
-        word = min(size, 8)
-        whole = 0x0101010101010101 & ((1 << 8 * word) - 1) if defined else 0
-        shadow = self._defined[word]
-        index = positions // word
-        shadow[index] = whole
-        if size == 16:
-            shadow[index + 1] = whole
+    def define(self, words: Array, size: int, *, defined: bool = True) -> None:
+        """These words of `size` bytes were written; or, with `defined` false, are about to be: nobody may read them before."""
+        self._defined[size][words] = np.full(size, defined).view(WORDS[size])[0]
 
 
 def _extent(array: Any) -> tuple[int, int, int]:

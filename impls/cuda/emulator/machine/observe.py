@@ -16,13 +16,14 @@ from impls.cuda.emulator.checks.happens_before import HappensBefore, Order, Repe
 from impls.cuda.emulator.checks.reports import Access, Race
 from impls.cuda.emulator.checks.shadow import Region
 from impls.cuda.emulator.counting.classes import classify
-from impls.cuda.emulator.counting.counters import Counters
+from impls.cuda.emulator.counting.counters import Counters, matrix_cost
 from impls.cuda.emulator.counting.footprint import Footprint
 from impls.cuda.emulator.counting.traffic import RULES as COUNTED
 from impls.cuda.emulator.errors import Unknown
 from impls.cuda.emulator.machine.binding import Binder, Either
-from impls.cuda.emulator.machine.fronts import LANES, Front
-from impls.cuda.emulator.machine.memory import GLOBAL_BASE, GlobalMemory
+from impls.cuda.emulator.machine.fronts import Front
+from impls.cuda.emulator.machine.located import Located
+from impls.cuda.emulator.machine.memory import GlobalMemory
 from impls.cuda.emulator.machine.rules import RULES as MACHINE
 from impls.cuda.emulator.machine.state import Loaded, Shape, State, place_of
 from impls.cuda.emulator.ptx.syntax import TYPE_BYTES, Instruction
@@ -52,7 +53,7 @@ class Observer:
         self._counts = counts
         self._grain: dict[Space, int] = {"shared": grain_of(loaded, "shared"), "global": grain_of(loaded, "global")}
         self._order: HappensBefore | None = None
-        self._footprint = Footprint(GLOBAL_BASE, max(memory.arena.size, 1))
+        self._footprint = Footprint(0, max(memory.arena.size, 1))
         self._instructions: list[Instruction] = []
         """Of all launches: what the checks of order know instructions by."""
         self.counters: list[Counters] = []
@@ -128,26 +129,21 @@ class Observer:
     def read(
         self,
         front: Front,
-        space: str,
-        positions: Array,
-        size: int,
+        place: Located,
         active: Array | None,
         pc: int,
         scope: Scope | None = None,
         order: Order = "relaxed",
     ) -> None:
-        """A load of `size` bytes a lane; with a scope a strong one."""
-        self._count(front, space, positions, size, active, pc, writes=False)
-        if self._order is not None and space != "local":
-            inside = self._inside(space, positions)
-            self._order.read(self._warps(front), space, inside, size, active, self._base + pc, scope, order)
+        """A load; with a scope a strong one."""
+        self._count(place, active, pc, writes=False)
+        if self._order is not None and place.space != "local":
+            self._order.read(self._warps(front), self._region(place), self._base + pc, scope, order)
 
     def write(
         self,
         front: Front,
-        space: str,
-        positions: Array,
-        size: int,
+        place: Located,
         active: Array | None,
         pc: int,
         scope: Scope | None = None,
@@ -155,17 +151,16 @@ class Observer:
         repeats: Repeats | None = None,
     ) -> None:
         """A store, which has not been made yet. `repeats`: see `HappensBefore.write`."""
-        self._count(front, space, positions, size, active, pc, writes=True)
-        if self._order is not None and space != "local":
-            inside = self._inside(space, positions)
-            self._order.write(self._warps(front), space, inside, size, active, self._base + pc, scope, order, repeats)
+        self._count(place, active, pc, writes=True)
+        if self._order is not None and place.space != "local":
+            region = self._region(place)
+            region.apart = place.apart
+            self._order.write(self._warps(front), region, self._base + pc, scope, order, repeats)
 
     def atomic(
         self,
         front: Front,
-        space: str,
-        positions: Array,
-        size: int,
+        place: Located,
         active: Array,
         pc: int,
         scope: Scope,
@@ -175,37 +170,35 @@ class Observer:
         """A read and a write that nothing comes between; `returns`: the kernel gets what was read."""
         if not active.any():
             return
-        self._count(front, space, positions, size, active, pc, writes=True)
-        if self._order is not None and space != "local":
-            inside = self._inside(space, positions)
-            self._order.atomic(self._warps(front), space, inside, size, active, self._base + pc, scope, order, returns)
+        self._count(place, active, pc, writes=True)
+        if self._order is not None and place.space != "local":
+            self._order.atomic(self._warps(front), self._region(place), self._base + pc, scope, order, returns)
 
-    def rows(self, front: Front, positions: Array, pc: int, *, writes: bool, repeats: Repeats | None = None) -> None:
-        """ldmatrix or stmatrix: rows of 16 bytes at `positions`, [warps, matrices, 8 or 16]."""
-        flat = positions.reshape(front.count, -1)
+    def rows(self, front: Front, place: Located, pc: int, *, writes: bool, repeats: Repeats | None = None) -> None:
+        """ldmatrix or stmatrix: rows of 16 bytes, [warps, 8 or 16 for each matrix]."""
+        region = self._region(place)
         if self._counts:
-            matrices = flat.shape[1] // 8
-            inside = np.zeros((front.count, LANES), np.uint64)
-            inside[:, : flat.shape[1]] = flat % self._shared_size
-            self._counter.matrix_access(pc, inside, matrices)
+            if place.cost is None:
+                place.cost = matrix_cost(region.offsets.astype(np.uint64), region.offsets.shape[1] // 8)
+            self._counter.shared(pc, place.cost)
         if self._order is not None:
-            warps, inside = self._warps(front), self._inside("shared", flat)
             if writes:
-                self._order.write(warps, "shared", inside, 16, None, self._base + pc, repeats=repeats)
+                region.apart = place.apart
+                self._order.write(self._warps(front), region, self._base + pc, repeats=repeats)
             else:
-                self._order.read(warps, "shared", inside, 16, None, self._base + pc)
+                self._order.read(self._warps(front), region, self._base + pc)
 
-    def copy_begins(self, front: Front, to: Array, active: Array, source: Array, read: Array, size: int, pc: int) -> Array:
-        """cp.async of `size` bytes a lane, the first `read` of them from `source`, is under way; the answer, int64 [warps],
-        identifies each warp's part."""
+    def copy_begins(self, front: Front, to: Located, active: Array, source: Array, read: Array, pc: int) -> Array:
+        """cp.async, of each lane's bytes the first `read` from `source`, is under way; the answer, int64 [warps], identifies
+        each warp's part."""
         reads = active & (read > 0)
         if self._counts and reads.any():
-            self._count(front, "global", source, size, reads, pc, writes=False, asked=int(read[reads].sum()))
+            origin = Located("global", source, to.size, reads)
+            self._count(origin, reads, pc, writes=False, asked=int(read[reads].sum()))
         if self._order is None:
             return np.zeros(front.count, np.int64)
-        into = Region("shared", self._inside("shared", to), size, active)
-        out_of = _first_bytes(source, np.where(reads, read, 0), size, self._grain["global"])
-        return self._order.async_issue(self._warps(front), into, out_of, self._base + pc)
+        out_of = _first_bytes(source, np.where(reads, read, 0), to.size, self._grain["global"])
+        return self._order.async_issue(self._warps(front), self._region(to), out_of, self._base + pc)
 
     def copy_ends(self, tokens: Array) -> None:
         """The warps of these parts have waited for them."""
@@ -217,7 +210,7 @@ class Observer:
         steps = 16 * np.arange(size // 16)[None]
         if self._counts and size:
             self._counter.bulk_access(pc, source, size)
-            self._footprint.read((np.uint64(GLOBAL_BASE + source) + steps.astype(np.uint64)), 16)
+            self._footprint.read(source + steps, 16)
         if self._order is None or not size:
             return np.zeros(0, np.int64)
         into = Region("shared", to % self._shared_size + steps, 16, None)
@@ -229,11 +222,12 @@ class Observer:
         if self._order is not None and tokens.size:
             self._order.async_complete(tokens, self._key(key))
 
-    def barrier(self, groups: Sequence[Array], pc: int) -> None:
-        """The warps of each group have met."""
+    def barrier(self, warps: Array, blocks: Array) -> None:
+        """Of these warps, ascending, those of a block have met; `blocks`: each one's, of those that reside."""
         if self._order is not None:
-            for size in {len(group) for group in groups}:
-                self._order.barrier(np.array([group for group in groups if len(group) == size]) + self._first_warp)
+            sizes = np.bincount(blocks)[blocks]
+            for size in sorted({*sizes.tolist()}):
+                self._order.barrier(warps[sizes == size].reshape(-1, size) + self._first_warp)
 
     def warps_met(self, front: Front) -> None:
         """The lanes of each warp have met."""
@@ -290,8 +284,12 @@ class Observer:
     def _warps(self, front: Front) -> Array:
         return front.warps + self._first_warp
 
-    def _inside(self, space: str, positions: Array) -> Array:
-        return positions if space == "global" else positions % self._shared_size
+    def _region(self, place: Located) -> Region:
+        """What it is for the checks, within the block's shared memory."""
+        if place.region is None:
+            offsets = place.positions if place.space == "global" else place.positions % self._shared_size
+            place.region = Region(place.space, offsets, place.size, place.active)
+        return place.region
 
     def _key(self, key: tuple[int, int, int]) -> tuple[int, int, int]:
         block, byte, phase = key
@@ -299,31 +297,30 @@ class Observer:
 
     def _count(
         self,
-        front: Front,
-        space: str,
-        positions: Array,
-        size: int,
+        place: Located,
         active: Array | None,
         pc: int,
         *,
         writes: bool,
         asked: int | None = None,
     ) -> None:
-        if not self._counts or space == "local":
+        if not self._counts or place.space == "local":
             return
-        everyone = np.ones((front.count, LANES), bool) if active is None else active
-        if space == "shared":
-            self._counter.shared_access(pc, (positions % self._shared_size).astype(np.uint64), size, everyone)
+        if place.space == "shared":
+            if place.cost is None:
+                everyone = np.ones(place.positions.shape, bool) if active is None else active
+                place.cost = self._counter.shared_cost(self._region(place).offsets.astype(np.uint64), place.size, everyone)
+            self._counter.shared(pc, place.cost)
             return
-        addresses = (positions + GLOBAL_BASE).astype(np.uint64)
-        self._counter.global_access(pc, addresses, size, everyone, asked)
-        (self._footprint.write if writes else self._footprint.read)(addresses if active is None else addresses[active], size)
+        self._counter.global_access(pc, place.positions, place.size, active, asked)
+        at = place.positions if active is None else place.positions[active]
+        (self._footprint.write if writes else self._footprint.read)(at, place.size)
 
 
 def _first_bytes(positions: Array, count: Array, size: int, grain: int) -> Region:
     """Of `size` bytes at each of `positions` of global memory the first `count`, which may differ: in units that fit all,
     of `grain` or more."""
-    if np.isin(count, (0, size)).all():
+    if ((count == 0) | (count == size)).all():
         return Region("global", positions, size, count > 0)
     unit = max(math.gcd(size, *np.unique(count).tolist()), grain)
     steps = np.arange(0, size, unit)  # lanes follow each other, so that a lane's number is that of the column

@@ -97,4 +97,4 @@ def schedule(name: str, seed: int) -> Schedule:
 
 
 def _share_warps(one: Front, other: Front) -> bool:
-    return bool(np.isin(one.warps, other.warps, assume_unique=True).any())
+    return not set(one.warps.tolist()).isdisjoint(other.warps.tolist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from impls.cuda.emulator.errors import EmulationError
 from impls.cuda.emulator.machine.barriers import Barriers, Mbarrier
 from impls.cuda.emulator.machine.copies import Copies
 from impls.cuda.emulator.machine.fronts import LANES, Front
+from impls.cuda.emulator.machine.located import Located
 from impls.cuda.emulator.machine.memory import POISON, BlockMemory, GlobalMemory
 from impls.cuda.emulator.machine.schedules import Schedule
 from impls.cuda.emulator.ptx.syntax import Function, Instruction, Module
@@ -96,6 +97,8 @@ class State:
         """int64 [warps, 1]: where a warp's shared memory starts."""
         self.local = BlockMemory(self.warps * LANES, loaded.local_bytes)
         self.local_base = (warp[:, None] * LANES + np.arange(LANES)) * self.local.size
+        self.located: dict[Hashable, Located] = {}
+        """Accesses to shared and local memory that have been made, by what they are made of."""
         self.begin(blocks)
 
     def begin(self, blocks: Sequence[int]) -> None:

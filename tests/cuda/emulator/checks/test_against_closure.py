@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from impls.cuda.emulator.checks import grid_reads
 from impls.cuda.emulator.checks.happens_before import HappensBefore
 from impls.cuda.emulator.checks.reports import RaceFound
+from impls.cuda.emulator.checks.shadow import Region
 
 
 @pytest.fixture(params=["as it is", "compacted at each read"], autouse=True, scope="module")
@@ -180,7 +181,7 @@ def checked(program: list[Step]) -> int | None:
                 if step.kind == "red":
                     order["returns"] = False
                 hook = checker.atomic if step.kind == "red" else getattr(checker, step.kind)
-                hook(warps, space, np.full((1, 32), offset), 4, lane, at, **order)
+                hook(warps, Region(space, np.full((1, 32), offset), 4, lane), at, **order)
         except RaceFound:
             return at
     return None
@@ -270,9 +271,9 @@ def test_warps_in_step(program: list[Together]) -> None:
             if instruction.kind == "barrier":
                 checker.barrier(np.array([[0, 1]]))
             elif instruction.kind == "atomic":
-                checker.atomic(who, "global", offsets, 4, active, at, "gpu", "acq_rel")
+                checker.atomic(who, Region("global", offsets, 4, active), at, "gpu", "acq_rel")
             else:
-                getattr(checker, instruction.kind)(who, "global", offsets, 4, active, at)
+                getattr(checker, instruction.kind)(who, Region("global", offsets, 4, active), at)
         except RaceFound:
             found = at
             break

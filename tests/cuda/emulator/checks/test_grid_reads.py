@@ -29,11 +29,11 @@ def log_of(checker: HappensBefore) -> grid_reads.ReadLog:
 
 
 def read(checker: HappensBefore, warp: int, at: int, where: int = 0) -> None:
-    checker.read(np.array([warp]), "global", at + WORDS, 4, None, where)
+    checker.read(np.array([warp]), Region("global", at + WORDS, 4, None), where)
 
 
 def write(checker: HappensBefore, warp: int, at: int, where: int = 0) -> None:
-    checker.write(np.array([warp]), "global", at + WORDS, 4, None, where)
+    checker.write(np.array([warp]), Region("global", at + WORDS, 4, None), where)
 
 
 def test_a_loop_that_reads_one_place_is_remembered_by_its_last_round() -> None:
@@ -80,11 +80,11 @@ def test_more_than_can_be_remembered_is_an_error(monkeypatch: pytest.MonkeyPatch
 def test_lanes_that_read_nothing_are_no_readers() -> None:
     checker = grid(2)
     for at, lanes in ((0, [3, 9]), (4096, [3, 9]), (8192, [])):
-        checker.read(np.array([0]), "global", at + WORDS, 4, np.isin(WORDS // 4, lanes), 5)
-    checker.write(np.array([3]), "global", 4096 + WORDS, 4, ~np.isin(WORDS // 4, [3, 9]), 6)
+        checker.read(np.array([0]), Region("global", at + WORDS, 4, np.isin(WORDS // 4, lanes)), 5)
+    checker.write(np.array([3]), Region("global", 4096 + WORDS, 4, ~np.isin(WORDS // 4, [3, 9])), 6)
     write(checker, 3, 8192)
     with pytest.raises(RaceFound) as found:
-        checker.write(np.array([3]), "global", 4096 + WORDS, 4, WORDS // 4 == 9, 6)
+        checker.write(np.array([3]), Region("global", 4096 + WORDS, 4, WORDS // 4 == 9), 6)
     race = found.value.race
     assert (race.offset, race.first.lane, race.first.where) == (4096 + 36, 9, 5)
 

@@ -32,7 +32,7 @@ class Program:
         who = np.atleast_1d(np.array(warps))
         offsets = np.broadcast_to(at + size * LANES, (len(who), 32))
         active = np.broadcast_to(lanes > LANES, (len(who), 32))
-        getattr(self.checker, kind)(who, space, offsets, size, active, self.at, **order)
+        getattr(self.checker, kind)(who, Region(space, offsets, size, active), self.at, **order)
 
     def read(
         self, warps: int | list[int], at: int = 0, space: str = "shared", lanes: int = 32, size: int = 4, **order: object
@@ -238,15 +238,17 @@ def test_writes_of_the_same_value_by_one_instruction_are_no_race(same: bool) -> 
     warps = np.array([0, 1])
     offsets = np.broadcast_to(4 * LANES, (2, 32))
     if same:
-        program.checker.write(warps, "shared", offsets, 4, None, 1, repeats=lambda: np.array([[False], [True]]) | (offsets < 0))
-        program.checker.write(warps[::-1], "shared", offsets, 4, None, 1, repeats=lambda: offsets >= 0)
+        program.checker.write(
+            warps, Region("shared", offsets, 4, None), 1, repeats=lambda: np.array([[False], [True]]) | (offsets < 0)
+        )
+        program.checker.write(warps[::-1], Region("shared", offsets, 4, None), 1, repeats=lambda: offsets >= 0)
     else:
         with pytest.raises(RaceFound):
-            program.checker.write(warps, "shared", offsets, 4, None, 1, repeats=lambda: offsets < 0)
+            program.checker.write(warps, Region("shared", offsets, 4, None), 1, repeats=lambda: offsets < 0)
         program = Program()
         program.write(3)
         with pytest.raises(RaceFound):
-            program.checker.write(warps, "shared", offsets, 4, None, 1, repeats=lambda: offsets < 0)
+            program.checker.write(warps, Region("shared", offsets, 4, None), 1, repeats=lambda: offsets < 0)
 
 
 # Global memory
@@ -783,6 +785,33 @@ def test_source_of_a_copy_is_read_until_it_lands() -> None:
     program.write(0, space="global")
 
 
+@pytest.mark.parametrize("active", [32, 8])
+def test_write_between_what_copies_read(active: int) -> None:
+    """Two warps' copies read 32 words, or 8, at 512 and at 1024."""
+    sources = Region("global", 4 * LANES + np.array([[512], [1024]]), 4, np.broadcast_to(active > LANES, (2, 32)))
+    into = Region("shared", 4 * LANES + np.array([[0], [128]]), 4)
+    bytes_ = 4 * active
+    for at, meets in [
+        (256, False),
+        (512 + bytes_, False),
+        (1024 - bytes_, False),
+        (1024 + bytes_, False),
+        (512 - bytes_ + 4, True),
+        (512 + bytes_ - 4, True),
+        (1024 - bytes_ + 4, True),
+        (1024 + bytes_ - 4, True),
+    ]:
+        program = Program()
+        program.checker.async_issue(np.array([0, 1]), into, sources, 1)
+        if not meets:
+            program.write(2, at=at, space="global", lanes=active)
+            continue
+        with pytest.raises(RaceFound) as found:
+            program.write(2, at=at, space="global", lanes=active)
+        race = found.value.race
+        assert (race.kind, race.first.warp) == ("completion", int(at > 768))
+
+
 def test_bulk_copy_is_known_to_who_acquires_the_phase() -> None:
     for reader in (0, 1):
         program = Program()
@@ -876,7 +905,7 @@ def test_copy_in_flight_is_no_repetition() -> None:
     program = Program()
     program.copy(0)
     with pytest.raises(RaceFound):
-        program.checker.write(np.array([0]), "shared", 4 * LANES, 4, None, 2, repeats=lambda: LANES >= 0)
+        program.checker.write(np.array([0]), Region("shared", 4 * LANES, 4, None), 2, repeats=lambda: LANES >= 0)
 
 
 def test_copy_onto_or_out_of_what_is_counted() -> None:

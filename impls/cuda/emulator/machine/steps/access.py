@@ -13,13 +13,13 @@ from impls.cuda.emulator.arithmetic.forms import Array
 from impls.cuda.emulator.checks.happens_before import Order, Scope
 from impls.cuda.emulator.machine.binding import Binder, Constant, Step, full, lanes
 from impls.cuda.emulator.machine.fronts import LANES, Front
+from impls.cuda.emulator.machine.located import LARGEST_WORD, MOST_KEPT, Located
 from impls.cuda.emulator.machine.memory import LOCAL_BASE, SHARED_BASE, OutOfBounds
 from impls.cuda.emulator.machine.state import At, State, word_of
 from impls.cuda.emulator.ptx.syntax import TYPE_BYTES, Address, Symbol
 
 SPACES = {"global": "global", "const": "global", "shared": "shared", "shared::cta": "shared", "local": "local"}
 VECTORS = {"v2": 2, "v4": 4, "v8": 8}
-LARGEST_WORD = 16
 STRONG: Mapping[str, Order] = {
     "volatile": "relaxed",
     "relaxed": "relaxed",
@@ -90,15 +90,15 @@ def load(binder: Binder, pc: int) -> Step:
         if mask is not None and not mask.any():
             return
         values = np.empty((front.count, LANES, access.count), element)
-        for space, positions, active in places(state, access, address[front.rows], front, mask):
-            found = gather(state, space, positions, access.size, element)
+        for place, active in places(state, access, address[front.rows], front, mask):
+            found = gather(state, place, element)
             if active is mask:
                 values = found
             else:
                 values[active] = found[active]
-            if space != "global":
-                require_defined(state, space, positions, access.size, active)
-            state.watch.read(front, space, positions, access.size, active, pc, access.scope, access.order)
+            if place.space != "global":
+                require_defined(state, place, active)
+            state.watch.read(front, place, active, pc, access.scope, access.order)
         for number, destination in enumerate(destinations):
             if destination is not None:
                 destination.put(front, mask, values[..., number].astype(destination.array.dtype, copy=False))
@@ -124,36 +124,36 @@ def store(binder: Binder, pc: int) -> Step:
         values = np.empty((front.count, LANES, access.count), element)
         for number, source in enumerate(sources):
             values[..., number] = source[front.rows]
-        for space, positions, active in places(state, access, address[front.rows], front, mask):
-            require_writeable(state, space, positions, active)
+        for place, active in places(state, access, address[front.rows], front, mask):
+            require_writeable(state, place, active)
             if access.scope is None:
-                repeats = partial(found_there, state, space, positions, values, active)
-                state.watch.write(front, space, positions, access.size, active, pc, repeats=repeats)
-                scatter(state, space, positions, access.size, values, active)
+                repeats = partial(found_there, state, place, values, active)
+                state.watch.write(front, place, active, pc, repeats=repeats)
+                scatter(state, place, values, active)
             else:
-                strong(front, space, positions, values, active)
+                strong(front, place, values, active)
         state.progress += 1
 
-    def strong(front: Front, space: str, positions: Array, values: Array, active: Array | None) -> None:
+    def strong(front: Front, place: Located, values: Array, active: Array | None) -> None:
         there = full(active, front)
         for row in state.schedule.order(front.count).tolist():
             if there[row].any():
-                one, at = front.some(np.arange(front.count) == row, pc), slice(row, row + 1)
-                state.watch.write(one, space, positions[at], access.size, there[at], pc, access.scope, access.order)
-                _scatter_row(state, space, positions, access.size, values, there, row)
+                one = front.some(np.arange(front.count) == row, pc)
+                state.watch.write(one, place.part(row, there), there[row : row + 1], pc, access.scope, access.order)
+                _scatter_row(state, place, values, there, row)
 
     return step
 
 
 def places(
     state: State, access: Access, address: Array, front: Front, mask: Array | None
-) -> list[tuple[str, Array, Array | None]]:
-    """[(space, positions in its array, lanes)] of an access; several only if a generic address leads to several spaces."""
+) -> list[tuple[Located, Array | None]]:
+    """[(place, lanes)] of an access; several only if a generic address leads to several spaces."""
     address = lanes(address, front)
     if access.space is not None:
-        return [(access.space, locate(state, access.space, address, front, mask, access.size), mask)]
+        return [(located(state, access.space, address, front, mask, access.size), mask)]
     active = full(mask, front)
-    found: list[tuple[str, Array, Array | None]] = []
+    found: list[tuple[Located, Array | None]] = []
     local = address >= np.uint64(LOCAL_BASE)
     shared = ~local & (address >= np.uint64(SHARED_BASE))
     for space, lanes_there, window in (
@@ -164,7 +164,26 @@ def places(
         there = lanes_there & active
         if there.any():
             everyone = mask if (there == active).all() else there
-            found.append((space, locate(state, space, address - np.uint64(window), front, everyone, access.size), everyone))
+            found.append((located(state, space, address - np.uint64(window), front, everyone, access.size), everyone))
+    return found
+
+
+def located(
+    state: State, space: str, address: Array, front: Front, mask: Array | None, size: int, *, matrices: bool = False
+) -> Located:
+    """As `locate`. What is found out about an access to shared or local memory is kept for those that are equal: of a loop, of
+    other instructions, and of blocks that reside later. `matrices`: the lanes name rows of these."""
+    if space == "global":
+        return Located(space, locate(state, space, address, front, mask, size), size, mask)
+    lanes_there = None if mask is None else mask.tobytes()
+    key = space, size, matrices, address.itemsize, address.tobytes(), front.warps.tobytes(), lanes_there
+    found = state.located.get(key)
+    if found is None:
+        positions = locate(state, space, address, front, mask, size)
+        found = Located(space, positions, size, None if mask is None else mask.copy(), kept=True)
+        if len(state.located) == MOST_KEPT:
+            state.located.clear()
+        state.located[key] = found
     return found
 
 
@@ -183,7 +202,7 @@ def bounded(state: State, space: str, address: Array, front: Front, mask: Array 
     """As `locate`, of addresses that are aligned, wherever lanes that take no part have them."""
     try:
         if space == "global":
-            return state.memory.offsets(address.astype(np.uint64, copy=False), size).astype(np.int64)
+            return state.memory.offsets(address.astype(np.uint64, copy=False), size)
         if space == "shared":
             return state.shared.offsets(state.shared_base[front.rows], address, size)
         return state.local.offsets(state.local_base[front.rows], address, size)
@@ -194,6 +213,8 @@ def bounded(state: State, space: str, address: Array, front: Front, mask: Array 
 
 def require_aligned(address: Array, mask: Array | None, size: int, space: str) -> None:
     """Raises `At` where an address in `mask` is no multiple of `size`."""
+    if not int(np.bitwise_or.reduce(address, axis=None)) & (size - 1):
+        return
     odd = address & address.dtype.type(size - 1) != 0
     if mask is not None:
         odd &= mask
@@ -202,11 +223,11 @@ def require_aligned(address: Array, mask: Array | None, size: int, space: str) -
         raise At(f"{size} B at {int(address[row, lane]):#x} of {space} memory are misaligned", row, lane)
 
 
-def require_writeable(state: State, space: str, positions: Array, active: Array | None) -> None:
+def require_writeable(state: State, place: Located, active: Array | None) -> None:
     """Raises `At` where one of the positions is in memory that the caller lent for reading."""
-    if space != "global":
+    if place.space != "global":
         return
-    for one, there in state.memory.read_only(positions):
+    for one, there in state.memory.read_only(place.positions):
         if active is not None:
             there &= active
         if there.any():
@@ -221,56 +242,62 @@ def array_of(state: State, space: str, size: int) -> Array:
     return (state.shared if space == "shared" else state.local).view(size)
 
 
-def gather(state: State, space: str, positions: Array, size: int, element: np.dtype[Any]) -> Array:
-    """[warps, 32, size / element] read at `positions`."""
-    word = min(size, LARGEST_WORD)
-    array = array_of(state, space, word)
-    index = positions // word
-    parts = [array.take(index + part).view(element).reshape(*positions.shape, -1) for part in range(size // word)]
+def gather(state: State, place: Located, element: np.dtype[Any]) -> Array:
+    """[warps, 32, size / element] read there."""
+    word = min(place.size, LARGEST_WORD)
+    array = array_of(state, place.space, word)
+    shape = *place.positions.shape, -1
+    parts = [
+        array.take(place.words + part if part else place.words).view(element).reshape(shape)
+        for part in range(place.size // word)
+    ]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
 
-def scatter(state: State, space: str, positions: Array, size: int, values: Array, active: Array | None) -> None:
+def scatter(state: State, place: Located, values: Array, active: Array | None) -> None:
     """Write `values`, [warps, 32, size / element]; where warps write to one place, one after another in the order of the
     schedule. Raises `At` where another lane of the warp writes something else to the same place."""
     chosen = slice(None) if active is None else active
-    if _put(state, space, positions[chosen], size, values[chosen]) is not None:
-        for row in state.schedule.order(len(positions)).tolist():
-            _scatter_row(state, space, positions, size, values, active, row)
+    if _put(state, place, place.words[chosen], values[chosen]) is not None:
+        for row in state.schedule.order(len(values)).tolist():
+            _scatter_row(state, place, values, active, row)
 
 
-def _scatter_row(state: State, space: str, positions: Array, size: int, values: Array, active: Array | None, row: int) -> None:
+def _scatter_row(state: State, place: Located, values: Array, active: Array | None, row: int) -> None:
     """As `scatter`, what one warp writes."""
-    lanes_there = np.arange(positions.shape[1]) if active is None else np.flatnonzero(active[row])
-    lost = _put(state, space, positions[row, lanes_there], size, values[row, lanes_there])
+    lanes_there = np.arange(values.shape[1]) if active is None else np.flatnonzero(active[row])
+    lost = _put(state, place, place.words[row, lanes_there], values[row, lanes_there])
     if lost is not None:
         lane = int(lanes_there[lost[0]])
-        raise At(f"another lane of the same instruction writes something else to this place of {space} memory", row, lane)
+        sentence = f"another lane of the same instruction writes something else to this place of {place.space} memory"
+        raise At(sentence, row, lane)
 
 
-def _put(state: State, space: str, positions: Array, size: int, values: Array) -> tuple[int, ...] | None:
-    """Write `values`, [..., size / element]. Returns which is the first that another has overwritten with something else."""
-    word = min(size, LARGEST_WORD)
-    array = array_of(state, space, word)
-    per_word = values.shape[-1] * word // size
+def _put(state: State, place: Located, words: Array, values: Array) -> tuple[int, ...] | None:
+    """Write `values`, [..., size / element], to some of the place's words. Returns which is the first that another has
+    overwritten with something else."""
+    word = min(place.size, LARGEST_WORD)
+    array = array_of(state, place.space, word)
+    per_word = values.shape[-1] * word // place.size
     lost = None
-    for part in range(size // word):
+    for part in range(place.size // word):
         slab = np.ascontiguousarray(values[..., part * per_word : (part + 1) * per_word])
-        index = positions // word + part
+        index = words + part if part else words
         array[index] = slab.view(array.dtype)[..., 0]
-        wrong = array.take(index).view(values.dtype).reshape(slab.shape) != slab
-        if lost is None and wrong.any():
-            lost = tuple(int(i) for i in np.argwhere(wrong)[0][:-1])
-        if space != "global":
-            (state.shared if space == "shared" else state.local).define(positions + part * word, word)
+        if lost is None and not place.apart:
+            wrong = array.take(index).view(values.dtype).reshape(slab.shape) != slab
+            if wrong.any():
+                lost = tuple(int(i) for i in np.argwhere(wrong)[0][:-1])
+        if place.space != "global":
+            (state.shared if place.space == "shared" else state.local).define(index, word)
     return lost
 
 
-def found_there(state: State, space: str, positions: Array, values: Array, active: Array | None = None) -> Array:
-    """bool [warps, n]: which of `values` [warps, n, elements] are at their positions, if the warps write one after another."""
-    size = values.shape[-1] * values.itemsize
+def found_there(state: State, place: Located, values: Array, active: Array | None = None) -> Array:
+    """bool [warps, n]: which of `values` [warps, n, elements] are at their place, if the warps write one after another."""
+    positions, size = place.positions, place.size
     word = min(size, 8)  # the largest that NumPy compares by its bits
-    array = array_of(state, space, word)
+    array = array_of(state, place.space, word)
     index = positions[..., None] // word + np.arange(size // word)
     new = np.ascontiguousarray(values).view(array.dtype)
     before = array[index]
@@ -283,15 +310,17 @@ def found_there(state: State, space: str, positions: Array, values: Array, activ
     return found
 
 
-def require_defined(state: State, space: str, positions: Array, size: int, active: Array | None) -> None:
-    memory = state.shared if space == "shared" else state.local
-    for part in range(0, size, LARGEST_WORD):
-        where = memory.first_undefined(positions + part, min(size, LARGEST_WORD))
+def require_defined(state: State, place: Located, active: Array | None) -> None:
+    memory = state.shared if place.space == "shared" else state.local
+    for part in range(-(-place.size // LARGEST_WORD)):
+        where = memory.first_undefined(place.words + part if part else place.words, min(place.size, LARGEST_WORD))
         if where is not None:
             row, lane = where if active is None or active[where] else (int(i) for i in np.argwhere(active)[0])
-            inside = int(positions[row, lane]) % memory.size
+            inside = int(place.positions[row, lane]) % memory.size
             raise At(
-                f"byte {inside} or one after it of {space} memory was never written, or its copy is still under way", row, lane
+                f"byte {inside} or one after it of {place.space} memory was never written, or its copy is still under way",
+                row,
+                lane,
             )
 
 

@@ -11,7 +11,7 @@ from impls.cuda.emulator.machine.binding import Binder, Constant, Source, Step, 
 from impls.cuda.emulator.machine.copies import BulkCopy, Copy
 from impls.cuda.emulator.machine.fronts import LANES, Front
 from impls.cuda.emulator.machine.state import At, State
-from impls.cuda.emulator.machine.steps.access import bounded, locate, require_aligned
+from impls.cuda.emulator.machine.steps.access import bounded, locate, located, require_aligned
 from impls.cuda.emulator.machine.steps.synchronise import require_immediate
 from impls.cuda.emulator.ptx.syntax import Register
 
@@ -60,7 +60,7 @@ def _copy(binder: Binder, pc: int) -> Step:
         read = np.broadcast_to(np.asarray(read_of[front.rows]).astype(np.int64), (front.count, LANES))
         active = full(mask, front)
         reads = active & (read > 0)
-        positions = locate(state, "shared", lanes(to[front.rows], front), front, mask, size)
+        place = located(state, "shared", lanes(to[front.rows], front), front, mask, size)
         too_many = active & (read > size)
         if too_many.any():
             row, lane = (int(i) for i in np.argwhere(too_many)[0])
@@ -68,9 +68,9 @@ def _copy(binder: Binder, pc: int) -> Step:
         if reads.any():
             origin = _origin(state, lanes(source[front.rows], front), front, reads, read, size)
         else:
-            origin = np.zeros_like(positions)
-        tokens = state.watch.copy_begins(front, positions, active, origin, read, size, pc)
-        state.copies.issue(Copy(front.warps, positions, origin, size, read, active, tokens))
+            origin = np.zeros_like(place.positions)
+        tokens = state.watch.copy_begins(front, place, active, origin, read, pc)
+        state.copies.issue(Copy(front.warps, place.positions, origin, size, read, active, tokens))
         state.progress += 1
 
     return step

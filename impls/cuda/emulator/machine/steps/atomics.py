@@ -69,28 +69,28 @@ def atomic(binder: Binder, pc: int) -> Step:
             return
         old: Array = np.zeros((front.count, LANES), word)
         values = [lanes(source[front.rows], front) for source in sources]
-        for found, positions, active in places(state, access, address[front.rows], front, mask):
-            array, index = array_of(state, found, access.size), positions // access.size
+        for place, active in places(state, access, address[front.rows], front, mask):
+            found, index = place.space, place.words
+            array = array_of(state, found, access.size)
             there = full(active, front)
-            require_writeable(state, found, positions, there)
+            require_writeable(state, place, there)
             if found != "global":
                 if name != "exch":  # which takes whatever was there
-                    require_defined(state, found, positions, access.size, there)
-                (state.shared if found == "shared" else state.local).define(positions[there], access.size)
+                    require_defined(state, place, there)
+                (state.shared if found == "shared" else state.local).define(index[there], access.size)
             for row in state.schedule.order(front.count).tolist():
                 if not there[row].any():
                     continue
                 one = front.some(np.arange(front.count) == row, pc)
-                at, active_lanes = positions[row : row + 1], there[row : row + 1]
-                state.watch.atomic(one, found, at, access.size, active_lanes, pc, scope, order, returns)
+                state.watch.atomic(one, place.part(row, there), there[row : row + 1], pc, scope, order, returns)
                 executing = np.flatnonzero(there[row])
                 for lane in executing[state.schedule.order(executing.size)].tolist():
-                    place = index[row, lane]
-                    before = array[place]
+                    word_there = index[row, lane]
+                    before = array[word_there]
                     old[row, lane] = before
                     after = updates[found](np.asarray(before), *(value[row, lane] for value in values))
                     if after != before:  # a lock that is taken already stays as it is: nobody need look again
-                        array[place] = after
+                        array[word_there] = after
                         state.progress += 1
         if destinations and destinations[0] is not None:
             destinations[0].put(front, mask, old)

@@ -141,7 +141,7 @@ def leave(binder: Binder, pc: int) -> Control:
         if going.any():
             binder.state.exit(front.lanes(going, pc))
             for number, _ in binder.state.barriers.waiting():  # who is left waits for those that are left
-                release(binder.state, number, pc)
+                release(binder.state, number)
         staying = front.active() & ~going
         return [front.lanes(staying, pc + 1)] if staying.any() else []
 

@@ -10,8 +10,9 @@ import numpy as np
 from impls.cuda.emulator.arithmetic.forms import Array
 from impls.cuda.emulator.machine.binding import Binder, Destination, Source, Step, chosen, lanes
 from impls.cuda.emulator.machine.fronts import Front
+from impls.cuda.emulator.machine.located import Located
 from impls.cuda.emulator.machine.state import At
-from impls.cuda.emulator.machine.steps.access import found_there, locate, scatter
+from impls.cuda.emulator.machine.steps.access import found_there, located, scatter
 from impls.cuda.emulator.ptx.syntax import Operand, Vector
 from impls.cuda.emulator.tensor_cores.forms import mma
 from impls.cuda.emulator.tensor_cores.matrices import ROW_BYTES, MatrixMove, ldmatrix, movmatrix, stmatrix
@@ -63,15 +64,15 @@ def load(binder: Binder, pc: int) -> Step:
         here = chosen(front, binder.whole(front, every_lane=True))
         if not here.count:
             return
-        positions = _row_positions(binder, lanes(address[here.rows], here), here, move)
-        where = state.shared.first_undefined(positions, ROW_BYTES)
+        place = _rows(binder, lanes(address[here.rows], here), here, move)
+        where = state.shared.first_undefined(place.words, ROW_BYTES)
         if where is not None:
-            matrix, row = where[1:]
+            matrix, row = divmod(where[1], move.rows)
             sentence = f"row {row} of matrix {matrix} holds bytes that were never written, or whose copy is still under way"
-            raise At(sentence, where[0], matrix * move.rows + row)
-        state.watch.rows(here, positions, pc, writes=False)
-        rows = state.shared.view(ROW_BYTES).take(positions // ROW_BYTES).view(np.uint8).reshape(*positions.shape, ROW_BYTES)
-        registers = move.to_registers(rows)
+            raise At(sentence, *where)
+        state.watch.rows(here, place, pc, writes=False)
+        rows = state.shared.view(ROW_BYTES).take(place.words).view(np.uint8)
+        registers = move.to_registers(rows.reshape(here.count, move.matrices, move.rows, ROW_BYTES))
         for number, destination in enumerate(destinations):
             destination.put(here, None, registers[..., number])
 
@@ -90,13 +91,12 @@ def store(binder: Binder, pc: int) -> Step:
         here = chosen(front, binder.whole(front, every_lane=True))
         if not here.count:
             return
-        positions = _row_positions(binder, lanes(address[here.rows], here), here, move)
+        place = _rows(binder, lanes(address[here.rows], here), here, move)
         rows = np.ascontiguousarray(move.to_rows(_stacked(sources, here)))
-        flat = positions.reshape(here.count, -1)
-        values = rows.reshape(*flat.shape, ROW_BYTES)
-        repeats = partial(found_there, state, "shared", flat, values)
-        state.watch.rows(here, positions, pc, writes=True, repeats=repeats)
-        scatter(state, "shared", flat, ROW_BYTES, values, None)
+        values = rows.reshape(*place.positions.shape, ROW_BYTES)
+        repeats = partial(found_there, state, place, values)
+        state.watch.rows(here, place, pc, writes=True, repeats=repeats)
+        scatter(state, place, values, None)
         state.progress += 1
 
     return step
@@ -117,15 +117,10 @@ def transpose(binder: Binder, pc: int) -> Step:
     return step
 
 
-def _row_positions(binder: Binder, address: Array, front: Front, move: MatrixMove) -> Array:
-    """int64 [warps, matrices, rows]: where in shared memory the rows are whose addresses lanes give."""
+def _rows(binder: Binder, address: Array, front: Front, move: MatrixMove) -> Located:
+    """Where in shared memory the rows are whose addresses lanes give: the first 8 or 16 lanes for each matrix."""
     used = move.matrices * move.rows
-    mask = None
-    if used < 32:
-        mask = np.zeros((front.count, 32), bool)
-        mask[:, :used] = True
-    positions = locate(binder.state, "shared", address, front, mask, ROW_BYTES)
-    return positions[:, :used].reshape(front.count, move.matrices, move.rows)
+    return located(binder.state, "shared", address[:, :used], front, None, ROW_BYTES, matrices=True)
 
 
 def _registers(binder: Binder, operand: Operand) -> list[Destination]:

@@ -55,15 +55,12 @@ def barrier(binder: Binder, pc: int) -> Control:
         passing = [] if warps is None else [front.some(~warps, pc + 1)]
         if action == "arrive":
             passing = [front.some(np.ones(front.count, bool), pc + 1)]
-        numbers = lanes(number_of[here.rows], here)[:, 0]
-        counts = lanes(count_of[here.rows], here)[:, 0]
-        for number, count in {(int(n), int(c)) for n, c in zip(numbers, counts, strict=True)}:
-            wrong = int(np.searchsorted(front.warps, here.warps[(numbers == number) & (counts == count)][0]))
+        for number, count, left in _named(number_of[here.rows], count_of[here.rows], here):
+            wrong = int(np.searchsorted(front.warps, left[0]))
             if number >= BARRIERS:
                 raise At(f"there is no barrier {number}: a block has 0 to {BARRIERS - 1}", wrong, None)
             if count % LANES:
                 raise At(f"barrier {number} of {count} threads, which are no whole warps of {LANES}", wrong, None)
-            left = here.warps[(numbers == number) & (counts == count)]
             while left.size:  # those that are too many for one phase are the first of the next
                 now = state.barriers.room(number, state.block_of[left], count // LANES)
                 at, left = left[now], left[~now]
@@ -74,40 +71,54 @@ def barrier(binder: Binder, pc: int) -> Control:
                         state.watch.arrives(warp, _phase(state, number, int(state.block_of[warp])))
                 resume = None if action == "arrive" else pc + 1
                 state.barriers.arrive(number, state.block_of[at], at, count // LANES, resume, reduction)
-                release(state, number, pc)
+                release(state, number)
                 state.watch.met(pc, at.size)
         return [each for each in passing if each.count]
 
     return step
 
 
-def release(state: State, number: int, pc: int) -> None:
+def _named(numbers: Array, counts: Array, front: Front) -> list[tuple[int, int, Array]]:
+    """[(barrier, threads, the warps that name it)], the first lane of a warp speaking for all."""
+    if not numbers.ndim and not counts.ndim:
+        return [(int(numbers), int(counts), front.warps)] if front.count else []
+    numbers, counts = lanes(numbers, front)[:, 0], lanes(counts, front)[:, 0]
+    return [
+        (number, count, front.warps[(numbers == number) & (counts == count)])
+        for number, count in set(zip(numbers.tolist(), counts.tolist(), strict=True))
+    ]
+
+
+def release(state: State, number: int) -> None:
     """Let those go on that have met at barrier `number`."""
     barriers = state.barriers
-    groups = barriers.complete(number, state.warps_alive(), state.block_of)
-    if not groups:
+    met = barriers.complete(number, state.warps_alive(), state.block_of)
+    if not met.size:
         return
     state.progress += 1
-    waited = [group[barriers.resume[number, group] != NOWHERE] for group in groups]
-    state.watch.barrier([group for group in waited if group.size], pc)
-    for group, waiting in zip(groups, waited, strict=True):
-        if waiting.size < group.size:  # what the others did after they arrived is not known
-            block, byte, phase = _phase(state, number, int(state.block_of[group[0]]))
-            state.watch.phase_ends((block, byte, phase - 1))
-            for warp in waiting.tolist():
-                state.watch.finds_ended(warp, (block, byte, phase - 1))
-    met = np.concatenate(groups)
-    for resume in np.unique(barriers.resume[number, met]).tolist():
-        if resume == NOWHERE:
-            continue
-        going = met[barriers.resume[number, met] == resume]
+    resumes = barriers.resume[number, met]
+    waited = met[resumes != NOWHERE]
+    state.watch.barrier(waited, state.block_of[waited])
+    if waited.size < met.size:
+        _end_phases(state, number, met, waited)
+    for resume in sorted({*resumes.tolist()} - {NOWHERE}):
+        going = met[resumes == resume]
         reduction = barriers.reduction[number, going[0]]
         if reduction is not None:
-            _reduce(state, number, groups, reduction, going)
+            _reduce(state, number, met, reduction, going)
         for group in state.schedule.groups(going, state.slot_of[going]):
             alive = state.alive[group]
             state.released.append(Front(resume, group, None if alive.all() else alive.copy()))
     barriers.resume[number, met] = NOWHERE
+
+
+def _end_phases(state: State, number: int, met: Array, waited: Array) -> None:
+    """Where some have only arrived: what they did after that is not known to those that waited."""
+    for block in np.unique(state.block_of[np.setdiff1d(met, waited)]).tolist():
+        _, byte, phase = _phase(state, number, block)
+        state.watch.phase_ends((block, byte, phase - 1))
+        for warp in waited[state.block_of[waited] == block].tolist():
+            state.watch.finds_ended(warp, (block, byte, phase - 1))
 
 
 def _phase(state: State, number: int, block: int) -> tuple[int, int, int]:
@@ -115,15 +126,15 @@ def _phase(state: State, number: int, block: int) -> tuple[int, int, int]:
     return block, -1 - number, int(state.barriers.phase[number, block])
 
 
-def _reduce(state: State, number: int, groups: list[Array], reduction: Reduction, going: Array) -> None:
-    """Give the warps that go on what bar.red found over their group."""
+def _reduce(state: State, number: int, met: Array, reduction: Reduction, going: Array) -> None:
+    """Give the warps that go on what bar.red found over those of their block that met."""
     destination = reduction.destination
-    for group in groups:
+    for block in np.unique(state.block_of[going]).tolist():
+        group = met[state.block_of[met] == block]
         given = state.barriers.predicate[number, group][state.alive[group]]
         answer = {"popc": int(given.sum()), "and": bool(given.all()), "or": bool(given.any())}[reduction.operator]
         rows = np.intersect1d(group, going)
-        if rows.size:
-            destination.put(Front(0, rows), state.alive[rows], np.asarray(answer).astype(destination.array.dtype))
+        destination.put(Front(0, rows), state.alive[rows], np.asarray(answer).astype(destination.array.dtype))
 
 
 def fence(binder: Binder) -> Step:
@@ -167,12 +178,12 @@ class _Objects:
     def bytes_of(self, front: Front, mask: Array | None) -> Array:
         """int64 [warps, 32] byte of the block's shared memory, for the lanes that execute: one does at least."""
         found = places(self.state, self.access, self.address[front.rows], front, mask)
-        for space, _, active in found:
-            if space != "shared":
+        for place, active in found:
+            if place.space != "shared":
                 row, lane = (int(i) for i in np.argwhere(full(active, front))[0])
-                raise At(f"an mbarrier is in shared memory, and this address is of {space} memory", row, lane)
-        ((_, positions, _),) = found
-        return np.asarray(positions - self.state.shared_base[front.rows])
+                raise At(f"an mbarrier is in shared memory, and this address is of {place.space} memory", row, lane)
+        ((place, _),) = found
+        return np.asarray(place.positions - self.state.shared_base[front.rows])
 
     def find(self, block: int, byte: int, row: int, lane: int) -> Mbarrier:
         try:
