@@ -26,8 +26,9 @@ def test_a_call_that_the_gpu_came_to_too_early_is_timed_anew(late: int, monkeypa
     event = SimpleNamespace(record=lambda: did.append("event"), query=lambda: next(answers), elapsed_time=lambda end: 2.0)
     made = Clock.__new__(Clock)
     made.device = torch.device("cuda", 0)
-    made._stream, made._start, made._end = None, event, event  # type: ignore[assignment]
-    made._sm_clock = SimpleNamespace(mhz=lambda: 1980)  # type: ignore[assignment]
+    parts = {"_stream": None, "_start": event, "_end": event, "_sm_clock": SimpleNamespace(mhz=lambda: 1980)}
+    for name, part in parts.items():
+        monkeypatch.setattr(made, name, part, raising=False)
     monkeypatch.setattr(Clock, "flush", lambda self: did.append("flush"))
     monkeypatch.setattr(torch.cuda, "_sleep", did.append, raising=False)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: did.append("wait"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from impls.cuda.compiler import compile_kernel
 from impls.cuda.nvrtc import Nvrtc, Outcome
 from tests.cuda.compiling import HEADER, MACROS, SOURCE, write_source
 from tests.cuda.needs import needs_nvrtc
+from tests.full_disk import run_with_files_up_to
 
 ROOT = Path(__file__).parents[2]
 OUTCOME = Outcome(True, "a warning", "the PTX", b"\x7fELF\0the cubin", "reverse")
@@ -172,17 +172,8 @@ def test_an_error_of_writing_names_the_file(tmp_path, monkeypatch):
 
 @needs_nvrtc
 def test_a_full_disk_costs_the_cache_and_not_the_kernel(tmp_path):
-    """A limit on the size of files fails writes in the middle, as a full disk does."""
     command = [*COMPILE, str(write_source(tmp_path / "source")), str(tmp_path / "cache")]
-    full = subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
-        check=False,
-    )
+    full = run_with_files_up_to(4096, command)
     assert full.returncode == 0
     assert full.stderr.count("compiled kernels are not kept for the next call") == 1
     assert list((tmp_path / "cache").iterdir()) == []

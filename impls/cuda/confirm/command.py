@@ -72,7 +72,10 @@ def execute(arguments: argparse.Namespace) -> int:
     rules = dict.fromkeys(RULES, NOT_HERE) | by_rule(found)
     from impls.cuda.confirm.tiles import tiles
 
-    of_tiles = tiles(arch, on_gpu=gpu is not None)
+    try:
+        of_tiles = tiles(arch, on_gpu=gpu is not None)
+    except RuntimeError as error:
+        raise CommandError(f"the tiles of a4q cannot be run: {_sentence(error)}") from error
     for tile in of_tiles:
         print(_tile_line(tile))
     contradicted = [f"{rule}: {verdict}" for rule, verdict in rules.items() if verdict.startswith("contradicted")]

@@ -18,7 +18,7 @@ from impls.arch import Arch, find
 from impls.cuda.confirm.probe import BLOCK, WARP, Probe, Program, Words
 from impls.cuda.confirm.probes import PROBES
 from impls.cuda.emulator.rules import confirmed, confirmed_in
-from impls.files import replace_file
+from impls.files import one_at_a_time, replace_file
 
 PROBE_BYTES = 48 * 1024
 """Of inputs and outputs, of each probe, before they are compressed."""
@@ -82,13 +82,14 @@ def write_confirmed(path: Path, gpu: str, rules: Mapping[str, str]) -> None:
 
     Raises OSError where it cannot be written, ValueError where what lies there is no silicon.json.
     """
-    before = confirmed_in(path) if path.exists() else confirmed()
-    known = {rule: set(gpus) - {gpu} for rule, gpus in before.items()}
-    for rule, verdict in rules.items():
-        if verdict == "confirmed":
-            known.setdefault(rule, set()).add(gpu)
-    text = {rule: sorted(gpus) for rule, gpus in sorted(known.items()) if gpus}
-    replace_file(path, (json.dumps(text, indent=2) + "\n").encode())
+    with one_at_a_time(path):
+        before = confirmed_in(path) if path.exists() else confirmed()
+        known = {rule: set(gpus) - {gpu} for rule, gpus in before.items()}
+        for rule, verdict in rules.items():
+            if verdict == "confirmed":
+                known.setdefault(rule, set()).add(gpu)
+        text = {rule: sorted(gpus) for rule, gpus in sorted(known.items()) if gpus}
+        replace_file(path, (json.dumps(text, indent=2) + "\n").encode())
 
 
 def program_of(name: str, instructions: list[str], arch: Arch) -> Program:

@@ -87,6 +87,17 @@ def test_a_probe_that_cannot_be_run_is_no_contradiction(
     assert told.startswith("nvfp4bench confirm: the probe 'narrow' cannot be run: ") and told.count("\n") == 1
 
 
+def test_tiles_that_cannot_be_run_are_no_contradiction(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(arch: object, on_gpu: bool) -> None:
+        raise RuntimeError("CUDA error: out of memory\nlog")
+
+    monkeypatch.setattr(tiles, "tiles", fails)
+    assert main(["confirm"]) == 2
+    assert capsys.readouterr().err == "nvfp4bench confirm: the tiles of a4q cannot be run: CUDA error: out of memory\n"
+
+
 @pytest.mark.parametrize("text", ["", "[]", "null", '{"a": 1}', '{"a": "GPU"}', '{"a": [null]}', "\0"])
 def test_a_damaged_silicon_json_is_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "silicon.json"

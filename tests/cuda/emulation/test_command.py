@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import pytest
 
 import nvfp4bench
 from impls.cuda.emulation import command, memory
+from tests.full_disk import run_with_files_up_to
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "emulate"
@@ -424,17 +424,10 @@ def test_a_full_disk_is_told_and_what_was_there_stays(run, tmp_path, monkeypatch
 
 
 def test_a_disk_that_takes_a_part_of_an_array_is_told(tmp_path):
-    """x.npy has 500 floats and a header; a limit on the size of files fails the end of it, as a full disk does."""
+    """x.npy has 500 floats and a header."""
     (tmp_path / "x.npy").write_text("old")
-    done = subprocess.run(
-        [sys.executable, "nvfp4bench.py", "emulate", str(SUM), "--launch", str(SPEC), "--save", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)),
-        check=False,
-    )
+    emulate = [sys.executable, "nvfp4bench.py", "emulate", str(SUM), "--launch", str(SPEC), "--save", str(tmp_path)]
+    done = run_with_files_up_to(1024, emulate)
     assert done.returncode == 2 and done.stderr == f"nvfp4bench emulate: cannot write {tmp_path / 'x.npy'}: File too large.\n"
     assert (tmp_path / "x.npy").read_text() == "old"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out.npy", "x.npy"]

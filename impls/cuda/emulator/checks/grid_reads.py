@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from impls.cuda.emulator.checks.clocks import Clocks, Ints
 from impls.cuda.emulator.checks.reports import TooMuch
-from impls.cuda.emulator.checks.shadow import SEVERAL, TIME_BIT, Flights, Grains, Touched, lane_of, late, time_of, warp_of
+from impls.cuda.emulator.checks.shadow import SEVERAL, TIME_BIT, Flights, Grains, Touched, lane_of, late_ones, time_of, warp_of
 
 LARGEST = 1 << 30
 """Bytes of the log, at most."""
@@ -68,12 +68,10 @@ class GridReads:
             self._applied = True
         if not self._applied:
             return None
-        last = self._last.fetch(touched)
-        mask = late(last, known)
-        if mask is None:
+        found_late = late_ones(self._last.fetch(touched), known)
+        if found_late is None:
             return None
-        at = np.nonzero(mask)
-        last = last.reshape(mask.shape)[at]
+        at, last = found_late
         warps, several = touched.warps[at[0]], last & SEVERAL != 0
         unknown = ~several & ~clocks.knows(warps, warp_of(last), time_of(last), lane_of(last) == (at[1] & 31))
         if unknown.any():

@@ -171,6 +171,15 @@ def late(stamp: Ints, known: Ints) -> NDArray[np.bool_] | None:
     return mask.reshape(*mask.shape[:2], -1) if mask.any() else None
 
 
+def late_ones(stamp: Ints, known: Ints) -> tuple[tuple[NDArray[np.intp], ...], Ints] | None:
+    """(where they are in [n, lanes, grains], those stamps) that `late` finds; None if there are none."""
+    mask = late(stamp, known)
+    if mask is None:
+        return None
+    at = np.nonzero(mask)
+    return at, stamp.reshape(mask.shape)[at]
+
+
 AT_ONCE = 64
 """Reads of shared memory that are put off until somebody writes."""
 
@@ -269,12 +278,10 @@ class BlockReads:
             return flying
         if self._new:
             self._settle(clocks)
-        last = self._last.fetch(touched)
-        mask = late(last, known)
-        if mask is None:
+        found_late = late_ones(self._last.fetch(touched), known)
+        if found_late is None:
             return None
-        at = np.nonzero(mask)
-        last = last.reshape(mask.shape)[at]
+        at, last = found_late
         warps = touched.warps[at[0]]
         times = self._times.reshape(clocks.width, -1)[:, touched.all_grains()[at]]
         unknown = clocks.rows[warps, : clocks.width] < times.T
