@@ -85,22 +85,12 @@ class Counters:
         """A bulk copy of `size` bytes, one or more, from global memory."""
         self._counts[GLOBAL, instruction] += (size, 1, (address + size - 1) // SECTOR - address // SECTOR + 1)
 
-    def shared_access(
-        self, instruction: int, offsets: NDArray[np.unsignedinteger], size: int, active: NDArray[np.bool_]
-    ) -> None:
-        """A load or store of `size` bytes a lane; arrays are [warps, 32]."""
-        self.shared(instruction, self.shared_cost(offsets, size, active))
-
-    def matrix_access(self, instruction: int, rows: NDArray[np.unsignedinteger], matrices: int) -> None:
-        """ldmatrix or stmatrix of `matrices` 8x8 matrices; `rows` [warps, 8 a matrix or more] are offsets."""
-        self.shared(instruction, matrix_cost(rows, matrices))
-
     def shared(self, instruction: int, cost: NDArray[np.int64]) -> None:
         """An access to shared memory of this `shared_cost` or `matrix_cost`."""
         self._counts[SHARED, instruction] += cost
 
     def shared_cost(self, offsets: NDArray[np.unsignedinteger], size: int, active: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """What `shared_access` adds."""
+        """Of a load or store of `size` bytes a lane; arrays are [warps, 32]."""
         pattern = _pattern(offsets, size, active, traffic.WAVEFRONT)
         if pattern not in self._wavefronts:
             self._wavefronts[pattern] = _sums(int(size * np.count_nonzero(active)), traffic.wavefronts(offsets, size, active))
@@ -174,7 +164,7 @@ def _pattern(addresses: NDArray[Any], size: int, active: NDArray[np.bool_] | Non
 
 
 def matrix_cost(rows: NDArray[np.unsignedinteger], matrices: int) -> NDArray[np.int64]:
-    """What `matrix_access` adds."""
+    """Of ldmatrix or stmatrix of `matrices` 8x8 matrices; `rows` [warps, 8 a matrix or more] are offsets."""
     return _sums(len(rows) * matrices * traffic.WAVEFRONT, traffic.matrix_wavefronts(rows, matrices))
 
 

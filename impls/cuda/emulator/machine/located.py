@@ -12,7 +12,7 @@ from impls.cuda.emulator.checks.shadow import Region
 LARGEST_WORD = 16
 """Bytes that memory gives or takes at once."""
 MOST_KEPT = 512
-"""At a time; each takes 80 KiB at most."""
+"""At a time of each `State`; each takes 90 KiB at most, with what it is found by."""
 
 
 @dataclass(eq=False)

@@ -44,8 +44,7 @@ ACCESSES = {"ld", "ldu", "st", "atom", "red"}
 
 class Observer:
     """Of launches that follow each other, one schedule's. Warps are numbered among those that reside; `begin` and `reside` say
-    which those are. `pc` is the index of the instruction; `positions` are bytes [warps, 32] of the space's array, `active` is
-    bool [warps, 32] or None for all lanes."""
+    which those are. `pc` is the index of the instruction; what a front accesses is a `Located`."""
 
     def __init__(self, loaded: Sequence[Loaded], memory: GlobalMemory, *, checks: bool, counts: bool) -> None:
         self._memory = memory
@@ -130,13 +129,12 @@ class Observer:
         self,
         front: Front,
         place: Located,
-        active: Array | None,
         pc: int,
         scope: Scope | None = None,
         order: Order = "relaxed",
     ) -> None:
         """A load; with a scope a strong one."""
-        self._count(place, active, pc, writes=False)
+        self._count(place, pc, writes=False)
         if self._order is not None and place.space != "local":
             self._order.read(self._warps(front), self._region(place), self._base + pc, scope, order)
 
@@ -144,33 +142,29 @@ class Observer:
         self,
         front: Front,
         place: Located,
-        active: Array | None,
         pc: int,
         scope: Scope | None = None,
         order: Order = "relaxed",
         repeats: Repeats | None = None,
     ) -> None:
         """A store, which has not been made yet. `repeats`: see `HappensBefore.write`."""
-        self._count(place, active, pc, writes=True)
+        self._count(place, pc, writes=True)
         if self._order is not None and place.space != "local":
-            region = self._region(place)
-            region.apart = place.apart
-            self._order.write(self._warps(front), region, self._base + pc, scope, order, repeats)
+            self._order.write(self._warps(front), self._written(place), self._base + pc, scope, order, repeats)
 
     def atomic(
         self,
         front: Front,
         place: Located,
-        active: Array,
         pc: int,
         scope: Scope,
         order: Order,
         returns: bool,
     ) -> None:
         """A read and a write that nothing comes between; `returns`: the kernel gets what was read."""
-        if not active.any():
+        if place.active is not None and not place.active.any():
             return
-        self._count(place, active, pc, writes=True)
+        self._count(place, pc, writes=True)
         if self._order is not None and place.space != "local":
             self._order.atomic(self._warps(front), self._region(place), self._base + pc, scope, order, returns)
 
@@ -183,8 +177,7 @@ class Observer:
             self._counter.shared(pc, place.cost)
         if self._order is not None:
             if writes:
-                region.apart = place.apart
-                self._order.write(self._warps(front), region, self._base + pc, repeats=repeats)
+                self._order.write(self._warps(front), self._written(place), self._base + pc, repeats=repeats)
             else:
                 self._order.read(self._warps(front), region, self._base + pc)
 
@@ -194,7 +187,7 @@ class Observer:
         reads = active & (read > 0)
         if self._counts and reads.any():
             origin = Located("global", source, to.size, reads)
-            self._count(origin, reads, pc, writes=False, asked=int(read[reads].sum()))
+            self._count(origin, pc, writes=False, asked=int(read[reads].sum()))
         if self._order is None:
             return np.zeros(front.count, np.int64)
         out_of = _first_bytes(source, np.where(reads, read, 0), to.size, self._grain["global"])
@@ -291,6 +284,12 @@ class Observer:
             place.region = Region(place.space, offsets, place.size, place.active)
         return place.region
 
+    def _written(self, place: Located) -> Region:
+        """The same, which says whether lanes meet: only stores ask, for it takes long to find out."""
+        region = self._region(place)
+        region.apart = place.apart
+        return region
+
     def _key(self, key: tuple[int, int, int]) -> tuple[int, int, int]:
         block, byte, phase = key
         return block + self._first_warp // self._warps_per_block, byte, phase
@@ -298,12 +297,12 @@ class Observer:
     def _count(
         self,
         place: Located,
-        active: Array | None,
         pc: int,
         *,
         writes: bool,
         asked: int | None = None,
     ) -> None:
+        active = place.active
         if not self._counts or place.space == "local":
             return
         if place.space == "shared":

@@ -57,7 +57,7 @@ def test_a_pipe_without_a_rate_is_said_to_be_unknown() -> None:
 def test_memory_takes_its_bytes_over_the_rate() -> None:
     counters = executed({"ld.shared.v4.b32": 1})
     offsets = np.arange(0, 512, 16, dtype=np.uint32)[None]
-    counters.shared_access(0, offsets, 16, np.ones((1, 32), np.bool_))
+    counters.shared(0, counters.shared_cost(offsets, 16, np.ones((1, 32), np.bool_)))
     counters.dram_bytes = 10**6
     found = least(counters, sms=1)
     assert found.seconds["dram"] == pytest.approx(1e-6)
@@ -69,8 +69,9 @@ def test_memory_takes_its_bytes_over_the_rate() -> None:
 def test_shared_memory_is_bound_by_its_conflicts_where_the_assembler_cannot_remove_them() -> None:
     counters = executed({"ld.shared.v4.b32": 1, "ld.shared.b32": 1})
     everyone = np.ones((1, 32), np.bool_)
-    counters.shared_access(0, np.arange(0, 4096, 128, dtype=np.uint32)[None], 16, everyone)  # a column: 32 wavefronts
-    counters.shared_access(1, np.zeros((1, 32), np.uint32), 4, everyone)  # one word for all, and maybe three more with it
+    column, one_word = np.arange(0, 4096, 128, dtype=np.uint32)[None], np.zeros((1, 32), np.uint32)
+    counters.shared(0, counters.shared_cost(column, 16, everyone))  # 32 wavefronts
+    counters.shared(1, counters.shared_cost(one_word, 4, everyone))  # and maybe three more with it
     assert work(counters)["shared"] == 128 * (32 + 0.25)
 
 
@@ -94,7 +95,7 @@ def test_every_rate_is_of_a_pipe_that_work_can_name() -> None:
     every += tuple(f"mma.sync.aligned.m16n8k64.row.col.kind::{kind}.f32.e2m1.e2m1.f32" for kind in ("mxf4", "mxf4nvf4"))
     counters = executed(dict.fromkeys(every, 1))
     offsets = np.zeros((1, 32), np.uint32)
-    counters.shared_access(0, offsets, 4, np.ones((1, 32), np.bool_))
+    counters.shared(0, counters.shared_cost(offsets, 4, np.ones((1, 32), np.bool_)))
     assert PER_CLOCK.keys() <= ARCHES.keys()
     for rates in PER_CLOCK.values():
         assert rates.keys() <= work(counters).keys()

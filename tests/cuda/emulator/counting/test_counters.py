@@ -8,7 +8,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from impls.cuda.emulator.counting.counters import COUNTED, Counters
+from impls.cuda.emulator.counting.counters import COUNTED, Counters, matrix_cost
 from impls.cuda.emulator.errors import Unknown
 
 KERNEL = (
@@ -40,13 +40,13 @@ def load(counters: Counters) -> None:
 def store(counters: Counters) -> None:
     executed(counters, 1, 2, 40)
     half = np.broadcast_to(LANE < 20, (2, 32))
-    counters.shared_access(1, SIDE_BY_SIDE * np.uint64(8), 16, half)
+    counters.shared(1, counters.shared_cost(SIDE_BY_SIDE * np.uint64(8), 16, half))
     counters.met(2, 1)
 
 
 def multiply(counters: Counters) -> None:
     executed(counters, 3, 2, 64)
-    counters.matrix_access(3, SIDE_BY_SIDE * np.uint64(2), 4)
+    counters.shared(3, matrix_cost(SIDE_BY_SIDE * np.uint64(2), 4))
     executed(counters, 4, 2, 64)
     executed(counters, 5, 1, 32)
     executed(counters, 7, 2, 64)

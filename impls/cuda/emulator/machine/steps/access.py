@@ -98,7 +98,7 @@ def load(binder: Binder, pc: int) -> Step:
                 values[active] = found[active]
             if place.space != "global":
                 require_defined(state, place, active)
-            state.watch.read(front, place, active, pc, access.scope, access.order)
+            state.watch.read(front, place, pc, access.scope, access.order)
         for number, destination in enumerate(destinations):
             if destination is not None:
                 destination.put(front, mask, values[..., number].astype(destination.array.dtype, copy=False))
@@ -128,7 +128,7 @@ def store(binder: Binder, pc: int) -> Step:
             require_writeable(state, place, active)
             if access.scope is None:
                 repeats = partial(found_there, state, place, values, active)
-                state.watch.write(front, place, active, pc, repeats=repeats)
+                state.watch.write(front, place, pc, repeats=repeats)
                 scatter(state, place, values, active)
             else:
                 strong(front, place, values, active)
@@ -139,7 +139,7 @@ def store(binder: Binder, pc: int) -> Step:
         for row in state.schedule.order(front.count).tolist():
             if there[row].any():
                 one = front.some(np.arange(front.count) == row, pc)
-                state.watch.write(one, place.part(row, there), there[row : row + 1], pc, access.scope, access.order)
+                state.watch.write(one, place.part(row, there), pc, access.scope, access.order)
                 _scatter_row(state, place, values, there, row)
 
     return step

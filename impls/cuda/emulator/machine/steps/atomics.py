@@ -82,7 +82,7 @@ def atomic(binder: Binder, pc: int) -> Step:
                 if not there[row].any():
                     continue
                 one = front.some(np.arange(front.count) == row, pc)
-                state.watch.atomic(one, place.part(row, there), there[row : row + 1], pc, scope, order, returns)
+                state.watch.atomic(one, place.part(row, there), pc, scope, order, returns)
                 executing = np.flatnonzero(there[row])
                 for lane in executing[state.schedule.order(executing.size)].tolist():
                     word_there = index[row, lane]
