@@ -346,18 +346,18 @@ class HappensBefore:
         newest = int(stamp.max())
         if newest < moment(int(known.min())):
             return
+        begun, flying = moment(self._clocks.start), FLIGHT << TIME_BIT
         if not proxy:  # what the same lane wrote in this launch it knows
             mine = stamps(touched.warps, 0, touched.rows.shape[1])
             mine = mine if stamp.ndim == 2 else mine[:, :, None]
             foreign = (stamp ^ mine) & WHO
-            here = newest < FLIGHT << TIME_BIT and int(stamp.min()) >= moment(self._clocks.start)
-            if here and not foreign.any():
+            if newest < flying and int(stamp.min()) >= begun and not foreign.any():
                 return
         mask = late(stamp, known)
         if mask is None:
             return
         if not proxy:
-            mask &= ((foreign != 0) | (stamp < moment(self._clocks.start)) | (stamp >= FLIGHT << TIME_BIT)).reshape(mask.shape)
+            mask &= ((foreign != 0) | (stamp < begun) | (stamp >= flying)).reshape(mask.shape)
             if not mask.any():
                 return
         at = np.nonzero(mask)

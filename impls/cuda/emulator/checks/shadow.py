@@ -223,10 +223,11 @@ class Flights:
         first, end = low.min(), high.max()
         for flying in self._copies:
             near = (flying.tokens != _LANDED) & (flying.low < end) & (flying.high > first)
-            for row in np.flatnonzero(near).tolist():
-                if not ((flying.low[row] < high) & (low < flying.high[row])).any():
-                    continue
-                grains = touched.all_grains()
+            rows = [row for row in np.flatnonzero(near).tolist() if ((flying.low[row] < high) & (low < flying.high[row])).any()]
+            if not rows:
+                continue
+            grains = touched.all_grains()
+            for row in rows:
                 meet = np.isin(grains, flying.touched.part(np.array([row])).all_grains()) & (grains < self._padding)
                 if meet.any():
                     return tuple(np.argwhere(meet)[0].tolist()), in_flight(flying.tokens[row : row + 1])[0]
