@@ -29,6 +29,7 @@ class Candidate:
         from impls.host import arch_of
 
         problem, arch = subject.problem, arch_of(subject.device)
+        self._arch = arch
         reason = chosen.why_not(problem, arch)
         if reason is not None:
             raise Unsupported(reason)
@@ -43,12 +44,12 @@ class Candidate:
         self._replay = clock.capture(self._runner)
         self._captured = subject.written(self._runner)  # what replays write, also after other calls
         self._check_replay(direct)
+        self._calls = self._timed_calls()
 
     @property
     def series(self) -> tuple[str, ...]:
         """What `sample` takes."""
-        converts = self._subject.converts(self._packed)
-        return ("latency", "eager", "host", "pack", "total") if converts else ("latency", "eager", "host")
+        return tuple(self._calls)
 
     def sample(self, series: str) -> Sample:
         """One sample.
@@ -56,22 +57,17 @@ class Candidate:
         latency     the call, replayed as a CUDA graph
         eager       the call as it is, its launches put on the stream one by one
         host        what the calling thread spends in it
+        attend      the call without its last launch, which joins what the others left, replayed; where it has several of ours
         pack        the conversion of the cache, where there is one
-        total       the conversion, then the call
+        total       the conversion, then the call, which reads the cache that was converted when it was bound: the same bytes,
+                    but at another place, so that nothing of them is found in the L2
 
         Before its first sample a series is called once: what other candidates left was given back to the driver, and asking
         for memory again is not to be timed. It tells, too, about how long the host needs, which only `host` is to show.
         """
         if series not in self.series:
             raise ValueError(f"{self.name} has no series {series!r} here; it has {', '.join(self.series)}.")
-        calls: dict[str, Callable[[], object]] = {
-            "latency": self._replay,
-            "eager": self._runner,
-            "host": self._runner,
-            "pack": self._pack,
-            "total": lambda: (self._pack(), self._runner()),
-        }
-        call = calls[series]
+        call = self._calls[series]
         if series not in self._host_seconds:  # also of `host`, which needs the first call but not the time
             self._host_seconds[series] = self._clock.host(call).seconds
         return self._clock.host(call) if series == "host" else self._clock.sample(call, host_seconds=self._host_seconds[series])
@@ -87,8 +83,18 @@ class Candidate:
             "prepare_seconds": self._prepare_seconds,
         }
 
-    def _pack(self) -> object:
-        return self._subject.pack(self._plan)
+    def _timed_calls(self) -> dict[str, Callable[[], object]]:
+        """{series: what a sample of it calls}"""
+        from impls.cuda.runner import CompiledRunner
+
+        runner = self._runner
+        calls: dict[str, Callable[[], object]] = {"latency": self._replay, "eager": runner, "host": runner}
+        if isinstance(runner, CompiledRunner) and len(runner.launches) > 1:
+            calls["attend"] = self._clock.capture(CompiledRunner(runner.output, runner.launches[:-1], self._arch))
+        convert = self._subject.conversion(self._plan, self._packed)
+        if convert is not None:
+            calls |= {"pack": convert, "total": lambda: (convert(), runner())}
+        return calls
 
     def _pack_and_bind(self) -> None:
         self._packed = self._subject.pack(self._plan)

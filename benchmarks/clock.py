@@ -2,7 +2,7 @@
 
     clock = Clock()
     replay = clock.capture(runner)        a CUDA graph of exactly the runner's launches
-    seconds, mhz = clock.sample(replay)
+    seconds, mhz, late = clock.sample(replay)
 
 What a sample puts on the stream, in order:
 
@@ -53,6 +53,8 @@ class Sample(NamedTuple):
     seconds: float
     mhz: int | None
     """SM clock when it ended; None where the driver does not tell."""
+    late: bool
+    """Whether the GPU came to the call before all of it was on the stream, at every try, so that it waited on our time."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class Clock:
                 if not late or not tries_left:
                     break
                 cycles *= LONGER
-        return Sample(self._start.elapsed_time(self._end) / 1e3, self._sm_clock.mhz())
+        return Sample(self._start.elapsed_time(self._end) / 1e3, self._sm_clock.mhz(), late)
 
     def host(self, call: Callable[[], object]) -> Sample:
         """Time that the calling thread spends in one call, with nothing on the GPU before it. Has no SM clock."""
@@ -175,7 +177,7 @@ class Clock:
             call()
             seconds = (time.perf_counter_ns() - start) / 1e9
         torch.cuda.synchronize(self.device)
-        return Sample(seconds, None)
+        return Sample(seconds, None, late=False)
 
     def median(self, call: Callable[[], object], *, samples: int = SAMPLES, cold: bool = True) -> float:
         """Median seconds of several samples."""

@@ -31,6 +31,8 @@ from impls.files import replace_file
 SUFFIX = ".cells.jsonl"
 MAX_LINE = 1 << 20
 """Bytes. A record with thousands of samples is far below it; a longer line is not one of ours."""
+DRIFT = 0.02
+"""Of a ceiling, from one call of a run to the next, from which on it is said: two runs agree within that."""
 Record = Run | Cell
 
 
@@ -161,14 +163,16 @@ class JournalWriter:
     def __init__(self, results: Path, run: Run, *, resume: bool) -> None:
         """Open or make the journal of `run`; `resume` goes on with the cells that are there and count.
 
-        Raises JournalError if it cannot be written, another process writes it, it is corrupt, or there is nothing of
-        the same origin to go on with.
+        Raises JournalError if it cannot be written, another process writes it, it is corrupt, or what it has is of another
+        origin and so nothing to go on with.
         """
         self.path = journal_path(results, run)
         self.cut: str | None = None
         """A sentence about a broken last line that was cut, if there was one."""
         self.edited: list[str] = []
         """Implementations whose cells do not count any more, since their files were edited."""
+        self.drifted: list[str] = []
+        """A sentence for each ceiling that is no more what it was for the cells that are there."""
         self._file = -1
         try:
             if not self.path.parent.resolve().is_relative_to(results.resolve()):
@@ -181,6 +185,7 @@ class JournalWriter:
                 self._check_origin(earlier.run, run)
                 _, cells = what_counts([earlier.run, *earlier.cells, run])
                 self.recorded = {(cell.id, cell.how): cell for cell in cells}
+                self.drifted = _drifted(earlier.run, run)
                 self.edited = sorted({cell.impl for cell in earlier.cells} - {cell.impl for cell in cells})
             self._write(run)
             _sync_folder(self.path.parent)
@@ -235,6 +240,14 @@ class JournalWriter:
                 os.ftruncate(self._file, before)
             kept = "what was measured before is kept, and --resume goes on from there"
             raise JournalError(f"cannot write {self.path}: {error.strerror}; {kept}.") from error
+
+
+def _drifted(earlier: Run, now: Run) -> list[str]:
+    return [
+        f"{name} was {before:.4g} for the cells that are there, and is {now.ceilings[name]:.4g}, which pages now rate them by."
+        for name, before in earlier.ceilings.items()
+        if name in now.ceilings and abs(now.ceilings[name] - before) > DRIFT * before
+    ]
 
 
 def rewrite(path: Path, change: Callable[[list[Record]], list[Record]], target: Path) -> None:

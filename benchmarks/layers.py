@@ -98,7 +98,8 @@ class LayerPlan:
         return PackedLayer(self.qkv.pack(qkv), self.attention.pack(k4, v4), self.output.pack(output))
 
     def bind(self, x: torch.Tensor, packed: PackedLayer) -> LayerRunner:
-        """Allocates what lies between the parts. Nothing is copied there: heads are views of rows."""
+        """Allocates what lies between the parts. Heads are views of rows, so nothing is copied there but by torch's operators,
+        which write to no memory that they are given: `sdpa-*` copies what it got to the rows, on the layer's time."""
         a = self.problem.attention
         qkv = self.qkv.bind(x, packed.qkv)
         width = a.q_heads * a.head_dim

@@ -17,6 +17,8 @@ MAX_SENTENCE = 1000
 MEASURED = (
     "series",
     "clocks",
+    "late",
+    "apart",
     "numerics",
     "launches",
     "kernels",

@@ -22,7 +22,7 @@ from impls.cuda.emulator.rules import Status as RuleStatus
 
 SCHEMA = 2
 """Version of the record layout. A reader refuses another one by name."""
-PROTOCOL = "2"
+PROTOCOL = "3"
 """Version of the way things are measured: asv's benchmark `version`. Another one starts a new history."""
 
 Status = Literal["ok", "unsupported", "skipped", "oom", "timeout", "failed", "crashed"]
@@ -269,6 +269,10 @@ class Cell:
     """Samples that there were, of each series that keeps only five numbers (`results thin`)."""
     clocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """SM clock in MHz beside each sample, of each series that has it."""
+    late: Mapping[str, int] = field(default_factory=dict)
+    """Samples, by series, that the GPU came to before the host had put the whole call on the stream."""
+    apart: bool = False
+    """Timed after the others of its shape, beside which it found no memory, and so at another time than these."""
     numerics: Numerics | None = None
     launches: tuple[LaunchRecord, ...] = ()
     """What a call launches, in order; empty for implementations made of torch calls."""
@@ -285,7 +289,9 @@ class Cell:
     plan: Mapping[str, int | str] = field(default_factory=dict)
     """What the planner decided."""
     prepare_seconds: float | None = None
+    """Of packing and binding."""
     compile_seconds: float | None = None
+    """Of the plan: where cells of a GPU are timed, other processes have compiled its kernels, and it finds them on the disk."""
 
     def __post_init__(self) -> None:
         if not CELL_ID.fullmatch(self.id):
@@ -320,6 +326,9 @@ class Cell:
         for name, count in self.taken.items():
             if not isinstance(count, int) or name not in self.series or count < len(self.series[name]):
                 raise ValueError(f"cell {self.id}: {name} cannot have been thinned from {count!r:.60} samples.")
+        for name, count in self.late.items():
+            if not isinstance(count, int) or not 0 < count <= self.taken.get(name, len(self.series.get(name, ()))):
+                raise ValueError(f"cell {self.id}: {name} cannot have had {count!r:.60} late samples.")
         for name, amount in self.work.items():
             if name not in WORK or not isinstance(amount, int) or amount < 0:
                 raise ValueError(f"cell {self.id}: work has {', '.join(WORK)} as whole numbers, not {name}={amount!r:.60}.")

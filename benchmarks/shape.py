@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from impls.numerics.metrics import Errors
+    from impls.nvfp4 import NVFP4Tensor
     from impls.reference import Reference
 
 CHECKED_ROWS = 16
@@ -63,6 +65,9 @@ class Shape(Subject):
     def pack(self, plan: Plan) -> Cache:
         return plan.pack(self.inputs.k4, self.inputs.v4)
 
+    def conversion(self, plan: Plan, packed: Cache) -> Callable[[], object] | None:
+        return conversion_of(plan, packed, self.inputs.k4, self.inputs.v4)
+
     def bind(self, plan: Plan, packed: Cache) -> Runner:
         return plan.bind(self.inputs.q, packed)
 
@@ -78,9 +83,6 @@ class Shape(Subject):
             "exact_relative_l2": compared.exact_relative_l2,
         }
         return Checked(numerics, compared.why_wrong)
-
-    def converts(self, packed: Cache) -> bool:
-        return packed.k4 is not self.inputs.k4 or packed.v4 is not self.inputs.v4 or bool(packed.extra)
 
     def facts(self, plan: Plan, packed: Cache) -> dict[str, Any]:
         work = {
@@ -111,6 +113,12 @@ class Shape(Subject):
         if key not in self._references:
             self._references[key] = reference_attention(self.problem, self.inputs, rows=self._rows, rounds=executed)
         return self._references[key]
+
+
+def conversion_of(plan: Plan, cache: Cache, k4: NVFP4Tensor, v4: NVFP4Tensor) -> Callable[[], object] | None:
+    """What makes `cache` of K and V; None where it holds these two and nothing else."""
+    taken_as_it_is = cache.k4 is k4 and cache.v4 is v4 and not cache.extra
+    return None if taken_as_it_is else lambda: plan.pack(k4, v4)
 
 
 def _tensors(inputs: Inputs) -> dict[str, torch.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ class Subject(ABC):
         """What `plan` makes of the cache and the weights."""
 
     @abstractmethod
+    def conversion(self, plan: Any, packed: Any) -> Callable[[], object] | None:
+        """What of `pack` is charged to calls: to convert the cache, but no weights, which are packed once for all calls. None
+        where `packed` has the cache as it was."""
+
+    @abstractmethod
     def bind(self, plan: Any, packed: Any) -> Any:
         """The runner. It is given no outputs: torch's operators make their own, and would have to copy them."""
 
@@ -43,10 +49,6 @@ class Subject(ABC):
     @abstractmethod
     def check(self, chosen: Any, written: tuple[torch.Tensor, ...]) -> Checked:
         """What `chosen` wrote for the data as it is now; `written` as the method of that name gives it."""
-
-    @abstractmethod
-    def converts(self, packed: Any) -> bool:
-        """Whether packing did something that is charged as a conversion."""
 
     @abstractmethod
     def facts(self, plan: Any, packed: Any) -> dict[str, Any]:

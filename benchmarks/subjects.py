@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.data import device_inputs, normal_weights
 from benchmarks.layers import Layer, LayerPlan, LayerProblem, LayerRunner, PackedLayer
-from benchmarks.shape import CHECKED_ROWS, Shape
+from benchmarks.shape import CHECKED_ROWS, Shape, conversion_of
 from benchmarks.subject import Checked, Subject, of_nvfp4
 from benchmarks.work import flops, nvfp4_bytes
 from impls.contract import Inputs, Problem
@@ -45,6 +46,9 @@ class ProjectionSubject(Subject):
     def pack(self, plan: ProjectionPlan) -> Packed:
         return plan.pack(self.w4)
 
+    def conversion(self, plan: ProjectionPlan, packed: Packed) -> None:
+        """There is no cache."""
+
     def bind(self, plan: ProjectionPlan, packed: Packed) -> ProjectionRunner:
         return plan.bind(self.x, packed)
 
@@ -54,10 +58,6 @@ class ProjectionSubject(Subject):
     def check(self, chosen: ProjectionImplementation, written: tuple[torch.Tensor, ...]) -> Checked:
         rows = _some_rows(self.x)
         return _checked_rows(chosen.rounds(self.problem), self.x[rows], self.w4, written[0][rows])
-
-    def converts(self, packed: Packed) -> bool:
-        """Weights are packed once for all calls, and no call is charged for it."""
-        return False
 
     def facts(self, plan: ProjectionPlan, packed: Packed) -> dict[str, Any]:
         work = {
@@ -102,6 +102,9 @@ class LayerSubject(Subject):
     def pack(self, plan: LayerPlan) -> PackedLayer:
         return plan.pack(self.qkv, self.k4, self.v4, self.output)
 
+    def conversion(self, plan: LayerPlan, packed: PackedLayer) -> Callable[[], object] | None:
+        return conversion_of(plan.attention, packed.cache, self.k4, self.v4)
+
     def bind(self, plan: LayerPlan, packed: PackedLayer) -> LayerRunner:
         return plan.bind(self.x, packed)
 
@@ -141,9 +144,6 @@ class LayerSubject(Subject):
         exact = reference_attention(p, inputs, rows=rows)
         ratio = ((out[:, :, rows].double() - reference.out).abs() / bound.out).nan_to_num(nan=torch.inf)
         return _checked(out[:, :, rows], reference.out, exact.out, float(ratio.max()))
-
-    def converts(self, packed: PackedLayer) -> bool:
-        return packed.cache.k4 is not self.k4 or packed.cache.v4 is not self.v4 or bool(packed.cache.extra)
 
     def facts(self, plan: LayerPlan, packed: PackedLayer) -> dict[str, Any]:
         work = {

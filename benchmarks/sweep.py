@@ -48,7 +48,7 @@ PREDICTED_INTERPRETED = 2.0
 PREDICTED_SHARE = 0.5
 """Seconds of a latency cell besides its calls: its share of making the data, and the comparison with the reference."""
 SAG = 0.95
-"""A series whose median clock is below this much of the highest clock of the run was not measured at full speed."""
+"""A series of which a quarter of the samples has clocks below this much of the run's highest was not measured at full speed."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def predicted_seconds(spec: CellSpec, place: Place) -> float:
             return 0.0
         call, pack = predicted_call(problem), predicted_pack(problem)
         other = samples_of("eager", call) + 1  # the first one is a warm-up
-        # eager, host and total call; pack and total convert
-        return PREDICTED_SHARE + (ADD_CALLS + samples_of("latency", call) + 3 * other) * call + 2 * other * pack
+        # eager, host, attend and total call; pack and total convert
+        return PREDICTED_SHARE + (ADD_CALLS + samples_of("latency", call) + 4 * other) * call + 2 * other * pack
     if spec.suite == "host" and place.how != "cpu":
         return 0.0
     if place.how == "cpu" and spec.impl == "triton":
@@ -191,7 +191,8 @@ class _Progress:
                 self._silent += 1
                 return
             self._reasons.add(cell.sentence)
-        remark = "; ".join(filter(None, (cell.broken_bound or cell.sentence, self._sag(cell))))
+        remarks = (cell.broken_bound or cell.sentence, self._sag(cell), _lateness(cell), _apartness(cell))
+        remark = "; ".join(filter(None, remarks))
         self._report(
             f"[{self._done}/{self._total}] {cell.id}  {cell.verdict}  {seconds:.1f} s{f': {remark}' if remark else ''}"
         )
@@ -199,16 +200,33 @@ class _Progress:
     def _sag(self, cell: Cell) -> str | None:
         """A remark, where a series of the cell was measured at a lower clock than the run has seen."""
         self._highest_clock = max([self._highest_clock, *(clock for clocks in cell.clocks.values() for clock in clocks)])
-        medians = {name: statistics.median(clocks) for name, clocks in cell.clocks.items()}
-        sagging = {name: clock for name, clock in medians.items() if clock < SAG * self._highest_clock}
+        quartiles = {name: lower_quartile(clocks) for name, clocks in cell.clocks.items()}
+        sagging = {name: clock for name, clock in quartiles.items() if clock < SAG * self._highest_clock}
         if not sagging:
             return None
         name = min(sagging, key=lambda name: sagging[name])
-        return f"the SM clock sagged to {sagging[name]:.0f} MHz in {name}, and was {self._highest_clock} MHz at its highest"
+        return (
+            f"the SM clock sagged to {sagging[name]:.0f} MHz or less in a quarter of {name}, "
+            f"and was {self._highest_clock} MHz at its highest"
+        )
 
     def end(self) -> None:
         if self._silent:
             self._report(f"{self._silent} more cells cannot be measured here, for the reasons above.")
+
+
+def lower_quartile(values: Sequence[float]) -> float:
+    """What a quarter of `values` does not exceed."""
+    return values[0] if len(values) == 1 else statistics.quantiles(values, n=4, method="inclusive")[0]
+
+
+def _lateness(cell: Cell) -> str | None:
+    """A remark, where the GPU waited for the host on the time of samples."""
+    return f"late on the stream: {', '.join(f'{count} of {name}' for name, count in cell.late.items())}" if cell.late else None
+
+
+def _apartness(cell: Cell) -> str | None:
+    return "timed after the others of its shape, beside which it found no memory" if cell.apart else None
 
 
 def how_of(spec: CellSpec, place: Place) -> str:

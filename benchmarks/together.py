@@ -39,15 +39,18 @@ class _Added:
     """{series: how many samples}"""
     seconds: dict[str, list[float]] = field(default_factory=dict)
     clocks: dict[str, list[int]] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
 
     def keep(self, series: str, sample: dict[str, Any]) -> None:
         self.seconds.setdefault(series, []).append(sample["seconds"])
         if sample["mhz"] is not None:
             self.clocks.setdefault(series, []).append(sample["mhz"])
+        if sample["late"]:
+            self.late[series] = self.late.get(series, 0) + 1
 
     def cell(self) -> Cell:
         whole = {name: mhz for name, mhz in self.clocks.items() if len(mhz) == len(self.seconds[name])}  # the driver may stop
-        return cell_of(self.spec, "gpu", {**self.facts, "series": self.seconds, "clocks": whole})
+        return cell_of(self.spec, "gpu", {**self.facts, "series": self.seconds, "clocks": whole, "late": self.late})
 
 
 class Together:
@@ -62,13 +65,13 @@ class Together:
 
     def measure(self, specs: Sequence[CellSpec]) -> Iterator[Cell]:
         """The cells of `specs`, which differ in their implementation only, as they end."""
-        waiting = list(specs)
+        waiting, apart = list(specs), False
         while waiting:
             crowded_out: list[CellSpec] = []
-            yield from self._measure(waiting, crowded_out)
-            waiting = crowded_out
+            yield from self._measure(waiting, crowded_out, apart=apart)
+            waiting, apart = crowded_out, True
 
-    def _measure(self, specs: Sequence[CellSpec], crowded_out: list[CellSpec]) -> Iterator[Cell]:
+    def _measure(self, specs: Sequence[CellSpec], crowded_out: list[CellSpec], *, apart: bool) -> Iterator[Cell]:
         """As `measure`, but those that found no memory beside others are not judged, and appended to `crowded_out`."""
         left = list(specs)
         while left:
@@ -82,7 +85,7 @@ class Together:
             for spec in tuple(left):
                 reply = self._add(spec)
                 if reply.status == "ok":
-                    added.append(_added(spec, reply.value))
+                    added.append(_added(spec, reply.value, apart=apart))
                     continue
                 left.remove(spec)
                 if reply.status == "oom" and added:
@@ -118,11 +121,14 @@ class Together:
         return self._worker.call({"do": "add", "impl": spec.source}, timeout=max(self._timeout, _patience(spec, ADD_CALLS)))
 
     def _sample(self, added: Sequence[_Added]) -> tuple[CellSpec, Reply] | None:
-        """Take all samples, one of each series and candidate a round. Whose sample failed, if one did, and how."""
+        """Take all samples, at most one of each series and candidate a round. Whose sample failed, if one did, and how.
+
+        Those of a series with few are spread over all rounds: clocks and temperatures drift from the first to the last.
+        """
         rounds = max((count for candidate in added for count in candidate.wanted.values()), default=0)
         for number in range(rounds):
             for candidate in added:
-                for series in (series for series, count in candidate.wanted.items() if number < count):
+                for series in (series for series, count in candidate.wanted.items() if _has_turn(number, count, rounds)):
                     request = {"do": "sample", "impl": candidate.spec.source, "series": series}
                     # the first sample of a series is its second call
                     limit = max(min(PROGRESS_SECONDS, self._timeout), _patience(candidate.spec, 2))
@@ -131,6 +137,11 @@ class Together:
                         return candidate.spec, reply
                     candidate.keep(series, reply.value)
         return None
+
+
+def _has_turn(number: int, count: int, rounds: int) -> bool:
+    """Whether a series with `count` samples takes one in this round, the first of which is number 0."""
+    return (number + 1) * count // rounds > number * count // rounds
 
 
 def samples_of(series: str, seconds: float) -> int:
@@ -146,6 +157,6 @@ def _patience(spec: CellSpec, calls: int) -> float:
     return SLOW * calls * (predicted_call(problem) + predicted_pack(problem))
 
 
-def _added(spec: CellSpec, value: dict[str, Any]) -> _Added:
+def _added(spec: CellSpec, value: dict[str, Any], *, apart: bool) -> _Added:
     wanted = {series: samples_of(series, value["estimate"]) for series in value["series"]}
-    return _Added(spec, value["facts"], wanted)
+    return _Added(spec, {**value["facts"], "apart": apart}, wanted)

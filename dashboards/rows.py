@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.records import FAILURES, Cell
+from benchmarks.sweep import lower_quartile
 
 Row = dict[str, Any]
 BAD = ("wrong", *FAILURES)
@@ -65,6 +66,7 @@ def timing_rows(cells: Sequence[Cell]) -> list[Row]:
                 | {"series": name, "median": middle, "q25": low, "q75": high, "minimum": _number(min(samples))}
                 | {"samples": cell.taken.get(name, len(samples))}
                 | _clocks(cell.clocks.get(name))
+                | {"late": cell.late.get(name, 0), "apart": "apart" if cell.apart else "in turns"}
                 | _cost(cell)
             )
         if not cell.series:
@@ -104,7 +106,12 @@ def _point(parameters: Sequence[str]) -> Row:
 def _clocks(clocks: Sequence[int] | None) -> Row:
     if not clocks:
         return {}
-    return {"clock_mhz": statistics.median(clocks), "clock_low_mhz": min(clocks), "clock_high_mhz": max(clocks)}
+    return {
+        "clock_mhz": statistics.median(clocks),
+        "clock_q25_mhz": lower_quartile(clocks),
+        "clock_low_mhz": min(clocks),
+        "clock_high_mhz": max(clocks),
+    }
 
 
 def _cost(cell: Cell) -> Row:

@@ -85,6 +85,8 @@ def _measured(
     with JournalWriter(arguments.results, run, resume=arguments.resume) as journal:
         if journal.cut:
             _say(journal.cut)
+        for sentence in journal.drifted:
+            _say(sentence)
         for name in journal.edited:
             _say(f"the file of {name} or one beside it was edited since its cells were measured; they are measured again.")
         try:

@@ -5,7 +5,7 @@ nvfp4bench.latency = (() => {
   const { format, overContext, roofline } = nvfp4bench;
   const { charged, columns, partsOf, putTable } = nvfp4bench.rows;
   const BOUNDED = ["latency", "charge", "total", "eager"]; // GPU time of the whole call: the others are of another thing
-  const REPLAYED = ["latency", "charge"];
+  const REPLAYED = ["latency", "attend", "charge"];
   const EMPTY_GRAPHS = { empty_graph_1_seconds: "empty graph, 1 launch:", empty_graph_2_seconds: "empty graph, 2 launches:" };
 
   /** `rows` are of one workload and point; `series` is that to draw, "charge" for what is `charged`, and `named` in words. */

@@ -4,8 +4,9 @@
 nvfp4bench.timing = (() => {
   const { breakeven, clocks, element, fastest, latency, marks, roofline, tradeoff, tokens } = nvfp4bench;
   const { distinct, isMeasured } = nvfp4bench.rows;
-  const SERIES = ["latency", "charge", "pack", "total", "eager", "host"]; // in this order, others behind them
+  const SERIES = ["latency", "attend", "charge", "pack", "total", "eager", "host"]; // in this order, others behind them
   const LABELS = new Map([
+    ["attend", "attend: the call without its last launch, which joins the splits"],
     ["charge", "latency, plus converting the cache where that is needed"],
     ["total", "pack and call, eager"],
   ]);

@@ -39,13 +39,13 @@ class FakeClock:
         self.did.append("sample")
         self.host_seconds.append(host_seconds)
         call()
-        return Sample(1e-3, None)
+        return Sample(1e-3, None, late=False)
 
     def host(self, call: Callable[[], object]) -> Sample:
         self.did.append("host")
         call()
         self.hosted.append((call, 1e-3 * (1 + len(self.hosted))))
-        return Sample(self.hosted[-1][1], None)
+        return Sample(self.hosted[-1][1], None, late=False)
 
     def release(self) -> None:
         pass

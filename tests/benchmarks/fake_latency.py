@@ -41,10 +41,12 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     STATE["taken"][impl] += 1
     if STATE["taken"][impl] == 7:
         _fail(impl, "sample")
-    mhz = {"sags": 1500}.get(impl, 1980) if request["series"] == "latency" else None
+    STATE["taken"][impl, request["series"]] += 1
+    sags = impl == "sags" and STATE["taken"][impl, request["series"]] <= 4  # of ten
+    mhz = (1500 if sags else 1980) if request["series"] == "latency" else None
     if impl == "loses-its-clock" and STATE["taken"][impl] > 7:
         mhz = None
-    return {"seconds": SECONDS, "mhz": mhz}
+    return {"seconds": SECONDS, "mhz": mhz, "late": impl == "is-late" and request["series"] == "latency"}
 
 
 def prepare(request: dict[str, Any]) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import torch
 
-from impls.arch import Arch
+from impls.arch import CPU, Arch
 from impls.contract import Cache, Launch, Plan, Problem, Runner, Scalar
+from impls.cuda.runner import CompiledRunner
 from impls.nvfp4 import dequantize
 from impls.torch_reference import TorchReference
 
@@ -28,7 +29,7 @@ class Changed(Runner):
 class Changing(TorchReference):
     """`torch-reference-bf16` with another runner."""
 
-    runner: type[Changed] = Changed
+    runner: Callable[[Runner], Runner] = Changed
 
     def plan(self, problem: Problem, arch: Arch) -> Plan:
         plan = super().plan(problem, arch)
@@ -127,6 +128,34 @@ class _Launches(Changed):
     def launches(self) -> tuple[Launch, ...]:
         arguments = (self.output.out, Scalar("f32", 0.5), None)
         return (Launch("", b"cubin", "attend", (3, 2, 1), (128, 1, 1), 64, arguments, overlaps=True),)
+
+
+class _Joined(CompiledRunner):
+    """As `Plain`, with three launches."""
+
+    entries = ("attend", "attend", "join")
+
+    def __init__(self, runner: Runner) -> None:
+        launches = [Launch("", b"", entry, (1, 1, 1), (32, 1, 1), 0, (runner.output.out,)) for entry in self.entries]
+        super().__init__(runner.output, launches, CPU)
+        self._runner = runner
+
+    def __call__(self) -> None:
+        self._runner()
+
+
+class _JoinedOnce(_Joined):
+    entries = ("attend",)
+
+
+class Joined(Changing):
+    name = "joined"
+    runner = _Joined
+
+
+class JoinedOnce(Changing):
+    name = "joined-once"
+    runner = _JoinedOnce
 
 
 class Converts(Changing):

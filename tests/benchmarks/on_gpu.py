@@ -177,7 +177,10 @@ def real_implementations_have_every_field(m: Measured) -> str:
         assert cell.numerics is not None and cell.numerics.exact_relative_l2 is not None, impl
         assert set(cell.work) == {"flops", "nvfp4_bytes", "cache_bytes", "workspace_bytes"}, impl
         assert cell.compile_seconds is not None and cell.prepare_seconds is not None, impl
-    assert m.real["triton"].launches
+    triton = m.real["triton"]
+    assert len(triton.launches) == 2
+    attend, latency = (statistics.median(triton.series[name]) for name in ("attend", "latency"))
+    assert latency / 2 < attend < latency, f"without its last launch a call takes {attend:.3g} of {latency:.3g} s"
     medians = {impl: 1e6 * statistics.median(cell.series["latency"]) for impl, cell in m.real.items()}
     compiled = m.real["triton"].compile_seconds
     return "  ".join(f"{impl} {median:.1f} us" for impl, median in medians.items()) + f"  planned in {compiled:.2f} s"

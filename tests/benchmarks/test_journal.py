@@ -111,6 +111,18 @@ def test_resume_knows_what_is_there(tmp_path):
     assert (found.run.started, found.cells) == ("2026-02-02T00:00:00Z", (host_cell(),))
 
 
+def test_resume_tells_of_ceilings_that_are_no_more_what_they_were(tmp_path):
+    before = {"copy_bytes_per_s": 4.0e12, "read_bytes_per_s": 4.0e12, "cold_over_warm": 2.0}
+    now = {"copy_bytes_per_s": 4.07e12, "read_bytes_per_s": 3.9e12}
+    written(tmp_path, host_cell(), of=run(ceilings=before))
+    with JournalWriter(tmp_path, run(ceilings=now), resume=True) as journal:
+        assert journal.drifted == [
+            "read_bytes_per_s was 4e+12 for the cells that are there, and is 3.9e+12, which pages now rate them by."
+        ]
+    with JournalWriter(tmp_path, run(), resume=False) as journal:  # none of the cells counts any more
+        assert journal.drifted == []
+
+
 def test_cells_of_a_file_that_was_edited_do_not_count(tmp_path):
     a, b = ({"mine": digit * 64} for digit in "ab")
     cells = (host_cell(1024, "mine"), host_cell(4096, "mine"), host_cell(1024))

@@ -99,7 +99,7 @@ def test_a_series_is_called_once_before_its_first_sample_which_is_put_on_the_str
     session.answer({"do": "open", **SHAPE})
     added = add(session, "Converts")["series"]
     candidate = session._candidates[source("Converts")]
-    calls = {"eager": candidate._runner, "host": candidate._runner, "pack": candidate._pack}
+    calls = {"eager": candidate._runner, "host": candidate._runner, "pack": candidate._calls["pack"]}
     for series in added:
         clock.did.clear()
         clock.host_seconds.clear()
@@ -114,6 +114,23 @@ def test_a_series_is_called_once_before_its_first_sample_which_is_put_on_the_str
             assert clock.hosted[0][0] == calls[series], series
         elif series == "total":
             assert clock.hosted[0][0] not in calls.values()
+
+
+def test_the_call_without_its_last_launch_is_a_series_where_there_are_several(monkeypatch):
+    called: list[tuple[str, ...]] = []
+    monkeypatch.setattr(
+        "impls.cuda.runner.CompiledRunner.__call__",
+        lambda self: called.append(tuple(launch.entry for launch in self.launches)),
+    )
+    session = Session(FakeClock())  # type: ignore[arg-type]
+    session.answer({"do": "open", **SHAPE})
+    with pytest.raises(ValueError, match="joined-once has no series 'attend' here; it has latency, eager, host"):
+        add(session, "JoinedOnce")
+        session.answer({"do": "sample", "impl": source("JoinedOnce"), "series": "attend"})
+    assert add(session, "Joined")["series"] == ("latency", "eager", "host", "attend")
+    called.clear()
+    session.answer({"do": "sample", "impl": source("Joined"), "series": "attend"})
+    assert set(called) == {("attend", "attend")}
 
 
 def test_one_that_takes_the_cache_as_it_is_has_no_conversion(session):

@@ -17,7 +17,8 @@ from benchmarks.presets import Preset
 from benchmarks.records import Cell, from_json
 from benchmarks.subjects import subject
 from impls.arch import CPU
-from impls.contract import Rounding, Unsupported
+from impls.contract import Cache, Rounding, Unsupported
+from impls.nvfp4 import dequantize
 from tests.benchmarks.fake_clock import FakeClock
 
 PROJECTION = Workload("tiny-projection", "projection", "A product that is soon done.", ())
@@ -113,6 +114,33 @@ def test_data_is_the_same_again_and_restored(operation):
     assert on.overwritten() == list(on.tensors())
     on.restore()
     assert on.overwritten() == []
+
+
+def test_a_layer_is_charged_for_converting_its_cache_and_not_for_packing_its_weights(monkeypatch):
+    opened = session("layer")
+    packs: list[str] = []
+    attention, weights = implementation("torch-reference-bf16").plan, implementation("torch-bf16-linear").plan
+
+    def converting(self: Any, problem: Any, arch: Any) -> Any:
+        plan = attention(problem, arch)
+        plan.pack = lambda k4, v4: (packs.append("cache"), Cache(k4, v4, {"k": dequantize(k4), "v": dequantize(v4)}))[1]
+        return plan
+
+    def packing(self: Any, problem: Any, arch: Any) -> Any:
+        plan = weights(problem, arch)
+        pack = plan.pack
+        plan.pack = lambda w4: (packs.append("weights"), pack(w4))[1]
+        return plan
+
+    monkeypatch.setattr(type(implementation("torch-reference-bf16")), "plan", converting)
+    monkeypatch.setattr(type(implementation("torch-bf16-linear")), "plan", packing)
+    added = opened.answer({"do": "add", "impl": IMPL["layer"]})
+    assert added["series"] == ("latency", "eager", "host", "pack", "total")
+    assert packs == ["weights", "cache", "weights"]
+    packs.clear()
+    for series in ("pack", "total"):
+        opened.answer({"do": "sample", "impl": IMPL["layer"], "series": series})
+    assert packs == ["cache"] * 4  # a warm-up and a sample each
 
 
 def test_a_refusal_names_the_part():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,7 +57,7 @@ def test_candidates_take_turns_and_have_all_their_samples(tmp_path, log):
     taken = [words[2:] for words in log() if words[1] == "sample"]
     first = [["one", "latency"], ["one", "host"], ["two", "latency"], ["two", "host"]]
     later = [["one", "latency"], ["two", "latency"]]
-    assert taken == 5 * first + 5 * later
+    assert taken == 5 * (later + first)  # what has five samples of ten rounds takes every other one
     assert lines.count("SM clocks are made up.") == 1
 
 
@@ -101,7 +103,25 @@ def test_what_finds_no_memory_beside_others_gets_a_turn_alone(impl, tmp_path, lo
     cells, lines = swept(tmp_path, f"before {impl} after")
     assert {cell.status for cell in cells.values()} == {"ok"}
     assert {len(cell.series["latency"]) for cell in cells.values()} == {SAMPLES}
+    assert {name for name, cell in cells.items() if cell.apart} == {impl}
     assert impl in lines[-1]
+    assert lines[-1].endswith(": timed after the others of its shape, beside which it found no memory")
+
+
+def test_late_samples_are_counted_and_said(tmp_path, log):
+    cells, lines = swept(tmp_path, "one is-late")
+    assert (cells["one"].late, cells["is-late"].late) == ({}, {"latency": SAMPLES})
+    (line,) = [line for line in lines if "decode/is-late/d64/kv1024" in line]
+    assert line.endswith(f": late on the stream: {SAMPLES} of latency")
+
+
+@pytest.mark.parametrize(("counts", "rounds"), [((20, 10, 5), 20), ((10, 5, 1), 10), ((5, 1), 5), ((7, 3), 7)])
+def test_few_samples_are_spread_over_all_rounds(counts, rounds):
+    for count in counts:
+        turns = [number for number in range(rounds) if together._has_turn(number, count, rounds)]
+        assert len(turns) == count
+        gaps = [after - before for before, after in itertools.pairwise((-1, *turns))]
+        assert max(gaps) - min(gaps) <= 1 and turns[-1] == rounds - 1
 
 
 def test_data_that_cannot_be_made_is_told_of_every_cell_and_the_next_shape_goes_on(tmp_path, log):
@@ -242,9 +262,9 @@ def test_one_shape_is_one_unit_where_its_first_cell_stands():
 def test_a_sagging_clock_is_said(tmp_path, log):
     cells, lines = swept(tmp_path, "one sags")
     assert SAG * 1980 > 1500
-    assert cells["sags"].clocks["latency"] == (1500,) * SAMPLES
+    assert median(cells["sags"].clocks["latency"]) == 1980
     (line,) = [line for line in lines if "decode/sags/d64/kv1024" in line]
-    assert line.endswith(": the SM clock sagged to 1500 MHz in latency, and was 1980 MHz at its highest")
+    assert line.endswith(": the SM clock sagged to 1500 MHz or less in a quarter of latency, and was 1980 MHz at its highest")
     assert not any("sagged" in line for line in lines if "decode/one/" in line)
 
 
@@ -256,7 +276,7 @@ def test_predictions_come_from_the_problem():
 
     assert predicted("decode/128/1024") == pytest.approx(0.5, abs=0.01)
     longest = workloads()["prefill-long"].problem(128, 131072)
-    calls = 8 + 5 + 3 * 2  # while it is added; latency; eager, host and total, one sample and a warm-up each
+    calls = 8 + 5 + 4 * 2  # while it is added; latency; eager, host, attend and total, one sample and a warm-up each
     assert predicted("prefill-long/128/131072") == pytest.approx(0.5 + calls * flops(longest) / 100e12, rel=0.01)
     assert predicted("decode-b32/128/32768") > predicted("decode/128/32768")
 
