@@ -85,7 +85,7 @@ class Workload:
         return -sum(contexts) if self.suite in TIMED else 0
 
     def problem(self, *values: int | str) -> Problem | Projection | LayerProblem:
-        """The problem of a point of a workload that is timed."""
+        """The problem of a point of a workload that is timed, or of a host workload."""
         if self.operation == "projection":
             weights, rows = values
             inputs, outputs = map(int, str(weights).split("x"))

@@ -2,65 +2,68 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.cells import CellSpec, find
-from benchmarks.data import device_inputs, largest_value
-from benchmarks.measure_host import random_inputs
 from benchmarks.operations import implementation
+from benchmarks.subject import Subject
 from benchmarks.subjects import subject
-from impls.contract import Implementation, Inputs, Output, Problem, Unsupported
+from impls.contract import Unsupported
 from impls.host import arch_of
-from impls.registry import implementation as registered
-
-CHECKED_ROWS = 64
-"""Query rows compared with the reference; float64 attention over all of a long prefill would take hours."""
 
 
-@dataclass(frozen=True)
-class Launched:
-    """What was called."""
+def launch_once(spec: CellSpec, device: str) -> tuple[str, ...]:
+    """Plan, pack, bind and call once on `device`, "cuda" or "cpu". Raises Unsupported with the implementation's reason.
 
-    kernels: tuple[str, ...]
-    """Entry points in the order of their launches; empty for implementations made of torch calls."""
-    check: Callable[[], tuple[dict[str, Any], str | None]]
-    """(errors as JSON data, why they do not hold: one sentence, None where all is right) of what was written."""
-
-
-def launch_once(spec: CellSpec, device: str) -> Launched:
-    """Plan, pack, bind and call once on `device`, "cuda" or "cpu". Raises Unsupported with the implementation's reason."""
-    if spec.workload.operation != "attention":
-        return _launch_subject(spec, device)
-    chosen = registered(spec.source)
-    problem = _problem(spec)
-    _refuse(chosen, problem, device)
-    inputs = _inputs(spec, problem, device)
-    plan = chosen.plan(problem, arch_of(device))
-    cache = plan.pack(inputs.k4, inputs.v4)
-    runner = plan.bind(inputs.q, cache, kv_lens=inputs.kv_lens, block_table=inputs.block_table)
-    _call(runner, device)
-    return Launched(_entries(runner), lambda: _check(chosen, problem, inputs, runner.output))
+    The entry points of its kernels in the order of their launches; none for implementations made of torch calls.
+    """
+    chosen = implementation(spec.source)
+    runner = _call_case(spec, chosen, device) if spec.suite == "numerics" else _call_subject(spec, chosen, device)[1]
+    return _entries(runner)
 
 
-def _launch_subject(spec: CellSpec, device: str) -> Launched:
+def answer_check(request: Mapping[str, Any]) -> dict[str, Any]:
+    """{"kernels", "numerics", "why_wrong"} of the cell {"id", "impl", "source", "device"}: called once and checked.
+
+    By the data and the bounds that cells which are timed are checked by. A numerics cell is checked whenever it is measured,
+    and not here. For a worker.
+    """
+    spec = find(request["id"], {request["impl"]: request["source"]})
+    chosen = implementation(spec.source)
+    on, runner = _call_subject(spec, chosen, request["device"])
+    numerics, why_wrong = on.check(chosen, on.written(runner))
+    return {"kernels": _entries(runner), "numerics": numerics, "why_wrong": why_wrong}
+
+
+def _call_subject(spec: CellSpec, chosen: Any, device: str) -> tuple[Subject, Any]:
+    """The data, and the runner that was called on it."""
     import torch
 
-    chosen = implementation(spec.source)
     problem = spec.workload.problem(*spec.values)
     _refuse(chosen, problem, device)
     on = subject(problem, torch.device(device, 0) if device == "cuda" else torch.device(device))
     plan = chosen.plan(problem, arch_of(device))
     runner = on.bind(plan, on.pack(plan))
     _call(runner, device)
+    return on, runner
 
-    def check() -> tuple[dict[str, Any], str | None]:
-        numerics, why_wrong = on.check(chosen, on.written(runner))
-        return {**numerics, "out_over_bound": numerics["error_over_bound"]}, why_wrong
 
-    return Launched(_entries(runner), check)
+def _call_case(spec: CellSpec, chosen: Any, device: str) -> Any:
+    """The runner that was called on a case of the numerics suite."""
+    import torch
+
+    from impls.numerics.cases import CASES
+    from impls.numerics.data import build, to_device
+
+    case = CASES[spec.parameters["case"]]
+    _refuse(chosen, case.problem, device)
+    inputs = to_device(build(case).inputs, torch.device(device))
+    plan = chosen.plan(case.problem, arch_of(device))
+    cache = plan.pack(inputs.k4, inputs.v4)
+    runner = plan.bind(inputs.q, cache, kv_lens=inputs.kv_lens, block_table=inputs.block_table)
+    _call(runner, device)
+    return runner
 
 
 def _refuse(chosen: Any, problem: Any, device: str) -> None:
@@ -79,53 +82,3 @@ def _call(runner: Any, device: str) -> None:
 
 def _entries(runner: Any) -> tuple[str, ...]:
     return tuple(launch.entry for launch in runner.launches)
-
-
-def _check(chosen: Implementation, problem: Problem, inputs: Inputs, output: Output) -> tuple[dict[str, Any], str | None]:
-    """As `Launched.check`, against float64 attention with the declared roundings, over at most 64 query rows.
-
-    For the random problems of the latency and host workloads; a numerics cell is checked whenever it is measured.
-    """
-    import torch
-
-    from impls.numerics.bounds import declared_bound
-    from impls.numerics.measure import why_wrong
-    from impls.numerics.metrics import errors
-    from impls.reference import reference_attention
-
-    count = min(problem.q_len, CHECKED_ROWS)
-    rows = torch.linspace(0, problem.q_len - 1, count, device=inputs.q.device).round().long()
-    reference = reference_attention(problem, inputs, rows=rows, rounds=chosen.rounds(problem))
-    bound = declared_bound(chosen, problem, reference, v_max=largest_value(inputs.v4))
-    compared = Output(output.out[:, :, rows], output.lse[:, :, rows])
-    found = errors(compared.out, compared.lse, reference, bound)
-    return dataclasses.asdict(found), why_wrong(compared, reference, bound, found)
-
-
-def answer_check(request: Mapping[str, Any]) -> dict[str, Any]:
-    """{"kernels", "errors", "why_wrong"} of the cell {"id", "impl", "source", "device"}: launched once and checked.
-
-    For a worker.
-    """
-    launched = launch_once(find(request["id"], {request["impl"]: request["source"]}), request["device"])
-    errors, why = launched.check()
-    return {"kernels": launched.kernels, "errors": errors, "why_wrong": why}
-
-
-def _problem(spec: CellSpec) -> Problem:
-    if spec.suite == "numerics":
-        from impls.numerics.cases import CASES
-
-        return CASES[spec.parameters["case"]].problem
-    return spec.workload.attention(**spec.parameters)
-
-
-def _inputs(spec: CellSpec, problem: Problem, device: str) -> Inputs:
-    if spec.suite == "numerics":
-        import torch
-
-        from impls.numerics.cases import CASES
-        from impls.numerics.data import build, to_device
-
-        return to_device(build(CASES[spec.parameters["case"]]).inputs, torch.device(device))
-    return device_inputs(problem, device) if spec.suite == "latency" else random_inputs(problem, device)

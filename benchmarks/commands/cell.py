@@ -58,7 +58,7 @@ def _once(spec: CellSpec, place: Place) -> int:
     """In this process, which is the one that a profiler or sanitizer looks at."""
     device = _device(spec, place)
     try:
-        launched = launch_once(spec, device)
+        kernels = launch_once(spec, device)
     except Unsupported as reason:
         raise CommandError(f"{spec.id}: {reason}") from reason
     except ModuleNotFoundError:  # nvfp4bench.main says what to install
@@ -66,7 +66,7 @@ def _once(spec: CellSpec, place: Place) -> int:
     except (Exception, SystemExit) as error:  # whatever an implementation does
         print(f"{spec.id} failed: {traceback.format_exception_only(error)[-1].strip()}", file=sys.stderr)
         return 1
-    print(_called(spec, launched.kernels))
+    print(_called(spec, kernels))
     return 0
 
 
@@ -81,13 +81,13 @@ def _check(spec: CellSpec, place: Place) -> int:
     if reply.status != "ok":
         print(f"{spec.id} {reply.status}: {reply.sentence}", file=sys.stderr)
         return 1
-    found = reply.value["errors"]
+    found = reply.value["numerics"]
     print(_called(spec, reply.value["kernels"]))
     print(json.dumps(found, indent=1))
     if reply.value["why_wrong"]:
         print(f"{spec.id} is wrong: {reply.value['why_wrong']}")
         return 1
-    print(f"{spec.id} is right: its largest error is {found['out_over_bound']:.3g} of its bound.")
+    print(f"{spec.id} is right: its largest error is {found['error_over_bound']:.3g} of its bound.")
     return 0
 
 

@@ -11,9 +11,10 @@ from impls.cuda.runner import CompiledRunner
 from impls.dual_chunk import kernels
 from impls.dual_chunk.merging import Fold, Lengths, Merging
 from impls.planning import VECTOR_BYTES
-from impls.triton.arguments import TYPES, alignment_of, outer_strides
+from impls.triton.arguments import MERGE_STRIDES, TYPES, alignment_of, outer_strides, stride_names
 from impls.triton.attention import InterpretedRunner, Step, launch_of
 from impls.triton.compiler import ELEMENT_BYTES, Compiled, compile_kernel
+from impls.triton.planner import power_of_two
 
 if TYPE_CHECKING:
     from impls.triton.arguments import Value
@@ -22,7 +23,7 @@ NUM_WARPS = 4
 FOLDED_AT_ONCE = 4096
 """Values of a block: 32 a thread, all of whose loads are in flight at once."""
 LENGTHS_AT_ONCE = 256
-_STRIDES = [f"{tensor}_{axis}_stride" for tensor in ("out", "lse") for axis in ("batch", "head", "row")]
+_STRIDES = stride_names(MERGE_STRIDES)
 
 
 class TritonMerging(Merging):
@@ -114,7 +115,7 @@ class TritonMerging(Merging):
 
 
 def _fold_constants(problem: Problem, first: bool, last: bool) -> dict[str, int]:
-    width = 1 << (problem.v_head_dim - 1).bit_length()
+    width = power_of_two(problem.v_head_dim)
     return {
         "FIRST": first,
         "LAST": last,

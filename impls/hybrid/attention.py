@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 from impls.arch import Arch
 from impls.contract import Cache, Inputs, Output, Problem, Runner
 from impls.hybrid import arguments, kernels, tiles
@@ -40,18 +38,13 @@ class HybridPlan(TritonPlan):
         return tiles.schedule(self.problem, self.arch)
 
     def _compile_attend(self, alignment: Alignment) -> Compiled:
-        return _compile(self.problem, self.arch, self.schedule, self.to.e4m3, alignment)
+        p, s = self.problem, self.schedule
+        types = arguments.types(p, s, self.to.e4m3)
+        options = {"num_warps": s.num_warps, "num_stages": s.num_stages, "maxnreg": s.max_registers}
+        divisors = arguments.divisors(types, alignment)
+        return compile_kernel(kernels.attend, types, arguments.constants(p, s), divisors, self.arch, options)
 
     def _attend(self, inputs: Inputs, cache: Cache, result: Output, alignment: Alignment) -> Step:
         p, s = self.problem, self.schedule
         grid = (s.programs, s.splits, s.parts)
         return Step(kernels.attend, grid, arguments.values(p, s, inputs, cache, result), arguments.constants(p, s))
-
-
-@functools.cache
-def _compile(problem: Problem, arch: Arch, schedule: Schedule, e4m3: bool, alignment: Alignment) -> Compiled:
-    types = arguments.types(problem, schedule, e4m3)
-    options = {"num_warps": schedule.num_warps, "num_stages": schedule.num_stages, "maxnreg": schedule.max_registers}
-    return compile_kernel(
-        kernels.attend, types, arguments.constants(problem, schedule), arguments.divisors(types, alignment), arch, options
-    )

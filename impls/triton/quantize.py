@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from impls.arch import Arch
@@ -155,27 +154,12 @@ class _Work:
         return Step(_kernel(self.kernel), (self.programs, 1, 1), {**self.tensors, **self.numbers}, self.constants)
 
     def compiled(self, arch: Arch) -> Compiled:
+        from impls.triton.compiler import compile_kernel
+
         types = {name: POINTERS[str(tensor.dtype)] for name, tensor in self.tensors.items() if tensor is not None}
         for name in self.numbers:
             types[name] = "i64" if name.endswith("stride") or name in ("blocks", "length") else "i32"
-        return _compiled(self.kernel, _frozen(types), _frozen(self.constants), _frozen(self.divisors), arch)
-
-
-def _frozen(mapping: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(mapping.items())
-
-
-@cache
-def _compiled(
-    kernel: str,
-    types: tuple[tuple[str, str], ...],
-    constants: tuple[tuple[str, Any], ...],
-    divisors: tuple[tuple[str, int], ...],
-    arch: Arch,
-) -> Compiled:
-    from impls.triton.compiler import compile_kernel
-
-    return compile_kernel(_kernel(kernel), dict(types), dict(constants), dict(divisors), arch, {"num_warps": WARPS})
+        return compile_kernel(_kernel(self.kernel), types, self.constants, self.divisors, arch, {"num_warps": WARPS})
 
 
 def _kernel(name: str) -> Any:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
-from impls.arch import Arch
 from impls.contract import Cache, Inputs, Output, Paged, Problem
 from impls.triton.arguments import Alignment, attend_types, attend_values
 from impls.triton.attention import Step, TritonPlan
@@ -21,18 +18,15 @@ class NativePlan(TritonPlan):
         return tiles.schedule(self.problem, self.arch, out_dtype=self._out_dtype)
 
     def _compile_attend(self, alignment: Alignment) -> Compiled:
-        return _compile(self.problem, self.arch, self.schedule, alignment)
+        p, s = self.problem, self.schedule
+        types = attend_types(p, s)
+        options = {"num_warps": s.num_warps, "num_stages": s.num_stages}
+        divisors = attend_divisors(types, alignment)
+        return compile_kernel(kernel.attend, types, _constants(p, s), divisors, self.arch, options)
 
     def _attend(self, inputs: Inputs, cache: Cache, result: Output, alignment: Alignment) -> Step:
         p, s = self.problem, self.schedule
         return Step(kernel.attend, (s.programs, s.splits, 1), attend_values(p, s, inputs, result), _constants(p, s))
-
-
-@functools.cache
-def _compile(problem: Problem, arch: Arch, schedule: Schedule, alignment: Alignment) -> Compiled:
-    types = attend_types(problem, schedule)
-    options = {"num_warps": schedule.num_warps, "num_stages": schedule.num_stages}
-    return compile_kernel(kernel.attend, types, _constants(problem, schedule), attend_divisors(types, alignment), arch, options)
 
 
 def _constants(problem: Problem, schedule: Schedule) -> dict[str, int | bool | None]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 
 from impls.arch import Arch
@@ -36,7 +34,14 @@ class ConvertingPlan(TiledPlan):
 
     def compiled(self) -> Compiled:
         """The kernel that decodes."""
-        return _compile(self.problem.dtype, self.arch)
+        types = {
+            **dict.fromkeys(("codes", "scales"), "*u8"),
+            "global_scale": "*fp32",
+            "weights": f"*{TYPES[self.problem.dtype]}",
+            **dict.fromkeys(("n", "tiles"), "i32"),
+        }
+        divisors = dict.fromkeys(("codes", "scales", "weights"), 16)
+        return compile_kernel(convert_kernel.convert, types, _constants(self.arch), divisors, self.arch, {"num_warps": WARPS})
 
     def bind(self, x: torch.Tensor, packed: Packed, *, out: torch.Tensor | None = None) -> ProjectionRunner:
         p = self.problem
@@ -60,18 +65,6 @@ class ConvertingPlan(TiledPlan):
 def _constants(arch: Arch) -> dict[str, int | bool]:
     """{parameter: value} that the kernel is compiled for."""
     return {"HAS_E4M3": has_e4m3(arch), "LINES": LINES}
-
-
-@cache
-def _compile(dtype: str, arch: Arch) -> Compiled:
-    types = {
-        **dict.fromkeys(("codes", "scales"), "*u8"),
-        "global_scale": "*fp32",
-        "weights": f"*{TYPES[dtype]}",
-        **dict.fromkeys(("n", "tiles"), "i32"),
-    }
-    divisors = dict.fromkeys(("codes", "scales", "weights"), 16)
-    return compile_kernel(convert_kernel.convert, types, _constants(arch), divisors, arch, {"num_warps": WARPS})
 
 
 class _Runner(ProjectionRunner):

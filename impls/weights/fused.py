@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -97,7 +96,6 @@ def _constants(problem: Projection, schedule: Schedule) -> dict[str, int | bool]
     }
 
 
-@cache
 def _compile(problem: Projection, arch: Arch, schedule: Schedule, x_alignment: int, out_alignment: int) -> Compiled:
     short = TYPES[problem.dtype]
     types = {

@@ -1,4 +1,4 @@
-"""`torch-bf16-linear`: the weights decoded once to bfloat16, and torch's linear layer on them. What to compare with."""
+"""`torch-bf16-linear`: the weights decoded once to bfloat16, and multiplied by torch.matmul. What to compare with."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 class TorchBf16Linear(ProjectionImplementation):
     name = "torch-bf16-linear"
-    summary = "torch.nn.functional.linear on weights that were decoded to bfloat16"
+    summary = "torch.matmul on weights that were decoded to bfloat16"
 
     def why_not(self, problem: Projection, arch: Arch) -> str | None:
         if problem.dtype != "bfloat16":

@@ -1,6 +1,6 @@
 """`w4a16`, `w4a16-cuda`: NVFP4 weights, 16-bit activations.
 
-    w4a16              whichever way is faster for the number of rows
+    w4a16              whichever of the two Triton ways is faster for the number of rows
     w4a16:fused        Triton: weights decoded in the loop of the product
     w4a16:convert      weights decoded to 16 bits in memory in every call, by Triton, and multiplied by torch
     w4a16-cuda         CUDA, for up to 8 rows: weights decoded where they were loaded

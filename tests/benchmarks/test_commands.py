@@ -10,15 +10,20 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import nvfp4bench
 from benchmarks import environment, here, sweep
 from benchmarks.asv_file import asv_path
+from benchmarks.cells import specs
 from benchmarks.commands import cell as cell_command
 from benchmarks.environment import GpuState
 from benchmarks.journal import JournalWriter, read_results
+from benchmarks.once import answer_check
+from benchmarks.operations import implementation
 from benchmarks.source import source_hash
-from impls.arch import find
+from benchmarks.subjects import subject
+from impls.arch import CPU, find
 from impls.worker import Reply
 from tests.benchmarks.records_made_up import COMMIT, failed_cell, host_cell, run
 
@@ -291,6 +296,20 @@ def test_an_id_names_its_implementation_and_triton_is_interpreted_to_check_it(na
     assert nvfp4bench_main("cell", cell, "--check", "--cpu") == 1
     assert capsys.readouterr().err == f"{cell} failed: it is not asked here.\n"
     assert asked == [{"TRITON_INTERPRET": "1"}, {"id": cell, "impl": name, "source": name, "device": "cpu"}]
+
+
+@pytest.mark.parametrize("cell", ["decode/torch-reference-bf16/d64/kv1024", "host/torch-reference-bf16/d64/kv1024"])
+def test_a_cell_is_checked_on_the_data_of_a_sweep(cell):
+    """And on its rows: the errors are the same to the last digit."""
+    impl = "torch-reference-bf16"
+    (spec,) = specs({impl: impl}, pattern=cell)
+    chosen, on = implementation(impl), subject(spec.workload.problem(*spec.values), torch.device("cpu"))
+    plan = chosen.plan(on.problem, CPU)
+    runner = on.bind(plan, on.pack(plan))
+    runner()
+    found = answer_check({"id": cell, "impl": impl, "source": impl, "device": "cpu"})
+    assert (found["numerics"], found["why_wrong"]) == on.check(chosen, on.written(runner))
+    assert found["kernels"] == () and found["why_wrong"] is None
 
 
 def test_a_wrong_output_is_found_by_check(capsys):
