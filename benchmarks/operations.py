@@ -14,7 +14,7 @@ import impls.registry
 from impls.weights.registry import projection, projections
 
 OPERATIONS = ("attention", "projection", "layer")
-IN_LAYERS = ("triton", "sdpa-flash", "sdpa-cudnn")
+IN_LAYERS = ("triton", "a4q", "sdpa-flash", "sdpa-cudnn")
 WEIGHTS_IN_LAYERS = ("w4a16", "w4a16-cuda", "torch-bf16-linear")
 """Attention and projection of layers that are measured unasked; any other is named as ATTENTION+PROJECTION."""
 

@@ -1,7 +1,7 @@
 """Install what a checkout needs, at the tested versions, into a virtual environment. Standard library only.
 
     python3 scripts/install.py --venv .venv --editable bench test lint cuda   the environment that make uses
-    python scripts/install.py                                                 the one this Python belongs to (asv does this)
+    python scripts/install.py cuda                                            the one this Python belongs to (asv does this)
 
 What is installed is named in pyproject.toml: the runtime dependencies and the dependency groups asked for. At which
 versions, by one of two constraint sets:
