@@ -18,9 +18,18 @@ class _A4Q(Implementation):
         return planner.why_not(self.name, problem, arch) or nvrtc.why_not(arch)
 
     def plan(self, problem: Problem, arch: Arch) -> Plan:
+        return self._plan(problem, arch, partial=False)
+
+    def partial_dtype(self, problem: Problem) -> str:
+        return "float32"
+
+    def plan_partial(self, problem: Problem, arch: Arch) -> Plan:
+        return self._plan(problem, arch, partial=True)
+
+    def _plan(self, problem: Problem, arch: Arch, *, partial: bool) -> Plan:
         from impls.a4q.attention import A4QPlan
 
-        return A4QPlan(problem, arch, rounds_q=self.rounds_q)
+        return A4QPlan(problem, arch, rounds_q=self.rounds_q, partial=partial)
 
     def accumulator_chain(self, problem: Problem) -> int:
         return planner.longest_chain(problem, rounds_q=self.rounds_q)
@@ -36,13 +45,13 @@ class A4Q(_A4Q):
     def rounds(self, problem: Problem) -> Rounds:
         return {"q": Rounding("nvfp4"), "p": Rounding("float16")}
 
-    def plan(self, problem: Problem, arch: Arch) -> Plan:
+    def _plan(self, problem: Problem, arch: Arch, *, partial: bool) -> Plan:
         """Native kernels where the tensor cores take NVFP4."""
         if not native.serves(arch):
-            return super().plan(problem, arch)
+            return super()._plan(problem, arch, partial=partial)
         from impls.a4q.native.attention import NativePlan
 
-        return NativePlan(problem, arch)
+        return NativePlan(problem, arch, partial=partial)
 
     def accumulator_chain(self, problem: Problem) -> int:
         return max(super().accumulator_chain(problem), native.longest_chain(problem))

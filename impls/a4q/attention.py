@@ -38,9 +38,9 @@ AnyTiled = TypeVar("AnyTiled", bound=Tiled)
 class TiledPlan(AttendPlan[AnyTiled]):
     """What the kernels of `a4q` are told alike."""
 
-    def __init__(self, problem: Problem, arch: Arch, schedule: AnyTiled, *, rounds_q: bool) -> None:
+    def __init__(self, problem: Problem, arch: Arch, schedule: AnyTiled, *, rounds_q: bool, partial: bool) -> None:
         self.rounds_q = rounds_q
-        super().__init__(problem, arch, schedule)
+        super().__init__(problem, arch, schedule, partial=partial)
 
     def _defines(self, alignment: Alignment, lines: dict[str, int]) -> dict[str, int | str]:
         """What all kernels want to know, how many blocks an SM is to hold, and with what shared memory."""
@@ -49,7 +49,7 @@ class TiledPlan(AttendPlan[AnyTiled]):
         # one number that is known when compiling, or 0: a kernel for every distance would be too many
         lines_known: dict[str, int] = {name.upper(): packed[name] if packed[name] == lines[name] else 0 for name in packed}
         return {
-            **problem_defines(p, s),
+            **problem_defines(p, s, self.out_dtype),
             "K_TYPE": "Float16" if self.rounds_q else FORMATS[p.dtype],
             "Q_NVFP4": int(self.rounds_q),
             "Q_ALIGNMENT": alignment.q,
@@ -66,9 +66,11 @@ class TiledPlan(AttendPlan[AnyTiled]):
 class A4QPlan(TiledPlan[Schedule]):
     """By decode.cu or many_rows.cu."""
 
-    def __init__(self, problem: Problem, arch: Arch, *, rounds_q: bool, tile: Tile | SharedTile | None = None) -> None:
+    def __init__(
+        self, problem: Problem, arch: Arch, *, rounds_q: bool, tile: Tile | SharedTile | None = None, partial: bool = False
+    ) -> None:
         """`tile` in place of the planner's."""
-        super().__init__(problem, arch, schedule(problem, arch, tile, rounds_q=rounds_q), rounds_q=rounds_q)
+        super().__init__(problem, arch, schedule(problem, arch, tile, rounds_q=rounds_q), rounds_q=rounds_q, partial=partial)
 
     def _launches(self, inputs: Inputs, output: Output) -> list[Launch]:
         tile = self.schedule.tile

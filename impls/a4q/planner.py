@@ -189,6 +189,13 @@ def rows_decoded_once(problem: Problem, arch: Arch) -> int:
     return 2 * ROWS if _is_staged(problem, arch) else ROWS
 
 
+def decodes_once(problem: Problem, arch: Arch) -> bool:
+    """Whether a kernel is made for so many rows: all that a block has share what it decodes, or few of them are all there are.
+    Elsewhere decode.cu goes through K and V again for every `ROWS`."""
+    few = problem.q_len * problem.group <= rows_decoded_once(problem, arch)
+    return few or isinstance(tile_for(problem, arch, rounds_q=False), SharedTile)
+
+
 def _is_staged(problem: Problem, arch: Arch) -> bool:
     return _comes_in_runs(problem) and arch.executes("bulk_copy") and arch.shared_per_block >= STAGED_BYTES
 

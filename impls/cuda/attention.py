@@ -28,8 +28,8 @@ COMBINE_DIMS, COMBINE_AT_ONCE, COMBINE_WARPS = 32, 8, 16
 """Head dims of a block of combine.cu, splits that a warp of it loads at once, and its warps at most."""
 
 
-def problem_defines(problem: Problem, schedule: Split) -> dict[str, int | str]:
-    """What kernels of attention are told of a problem and of where their results go."""
+def problem_defines(problem: Problem, schedule: Split, out_dtype: str | None = None) -> dict[str, int | str]:
+    """What kernels of attention are told of a problem and of where their results go. `out_dtype` is q's where left out."""
     p, split = problem, schedule.splits > 1
     return {
         "HEAD_DIM": p.head_dim,
@@ -41,7 +41,7 @@ def problem_defines(problem: Problem, schedule: Split) -> dict[str, int | str]:
         "RAGGED": int(p.ragged),
         "V_ALONG_TOKENS": int(p.v_block_axis == -2),
         "Q_TYPE": FORMATS[p.dtype],
-        "OUT_TYPE": "float" if split else "unsigned short",
+        "OUT_TYPE": _out_type("float32" if split else out_dtype or p.dtype),
         "OUT_FORMAT": FORMATS[p.dtype],
         "SPLIT": int(split),
     }
@@ -56,19 +56,21 @@ def partial_results(problem: Problem, schedule: Split, device: torch.device) -> 
     return Output(out, torch.empty(shape, dtype=torch.float32, device=device))
 
 
-def combine_kernel(problem: Problem, arch: Arch, schedule: Split) -> Kernel:
+def combine_kernel(problem: Problem, arch: Arch, schedule: Split, out_dtype: str) -> Kernel:
     """combine.cu for the splits of `schedule`."""
     defines: dict[str, int | str] = {
         "V_HEAD_DIM": problem.v_head_dim,
-        "OUT_FORMAT": FORMATS[problem.dtype],
+        "OUT_TYPE": _out_type(out_dtype),
+        "OUT_FORMAT": FORMATS[out_dtype],
         "WARPS": _warps(schedule),
     }
     return compile_kernel(KERNELS / "combine.cu", "a4q_combine", arch, defines)
 
 
 def combine_launch(problem: Problem, arch: Arch, schedule: Split, partial: Output, output: Output) -> Launch:
-    """Joins `partial`, float32 [splits, B, Hq, Sq, ...], to `output`."""
-    return combine_kernel(problem, arch, schedule).launch(
+    """Joins `partial`, float32 [splits, B, Hq, Sq, ...], to `output`, whatever its dtype."""
+    out_dtype = str(output.out.dtype).removeprefix("torch.")
+    return combine_kernel(problem, arch, schedule, out_dtype).launch(
         grid=(partial.lse[0].numel(), problem.v_head_dim // COMBINE_DIMS, 1),
         block=(32 * _warps(schedule), 1, 1),
         shared_bytes=0,
@@ -88,6 +90,11 @@ def arguments(names: Sequence[str], values: Mapping[str, Value]) -> tuple[torch.
         else:
             found.append(value)
     return tuple(found)
+
+
+def _out_type(dtype: str) -> str:
+    """What kernels store results as: 16 bits go as they are rounded, to OUT_FORMAT."""
+    return "float" if dtype == "float32" else "unsigned short"
 
 
 def _warps(schedule: Split) -> int:

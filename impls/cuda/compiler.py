@@ -31,8 +31,8 @@ OPTIONS = ("--std=c++17", "--generate-line-info", "--no-source-include")
 """Line info lets PTX, SASS and profilers name source lines. Only what `impls.cuda.source` has read can be included."""
 SCALAR_BYTES = {"i32": 4, "i64": 8, "f32": 4}
 POINTER_BYTES = 8
-FORMATS = {"float16": "Float16", "bfloat16": "Bfloat16"}
-"""What our sources call the 16-bit types."""
+FORMATS = {"float16": "Float16", "bfloat16": "Bfloat16", "float32": "Float32"}
+"""What our sources call the types of queries and results."""
 _PTX_LINE = re.compile(r"ptx input, line (\d+)")
 _LOCATION = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)", re.MULTILINE)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', re.MULTILINE)

@@ -39,10 +39,14 @@ AnySchedule = TypeVar("AnySchedule", bound=AttendSchedule)
 class AttendPlan(Plan, Generic[AnySchedule]):
     """Compiles for packed tensors; `bind` compiles again for others. All kernels are launched alike."""
 
-    def __init__(self, problem: Problem, arch: Arch, schedule: AnySchedule) -> None:
+    def __init__(self, problem: Problem, arch: Arch, schedule: AnySchedule, *, partial: bool = False) -> None:
+        """`partial`: out is float32, and the runners, which are called one after the other, share one workspace."""
         self.problem = problem
         self.arch = arch
-        self.schedule = schedule
+        self.schedule = self._largest = schedule
+        self.partial = self.shares_workspace = partial
+        self.out_dtype = "float32" if partial else problem.dtype
+        self._shared: dict[torch.device, Output] = {}
         self.alignment = Alignment.expected(problem)
         self.kernels()
 
@@ -53,7 +57,12 @@ class AttendPlan(Plan, Generic[AnySchedule]):
     def kernels(self) -> list[Kernel]:
         """What a call launches, in order, for packed tensors."""
         attend = self._attend(self.alignment, packed_lines(self.problem))
-        return [attend, combine_kernel(self.problem, self.arch, self.schedule)] if self.schedule.splits > 1 else [attend]
+        if self.schedule.splits == 1:
+            return [attend]
+        return [attend, combine_kernel(self.problem, self.arch, self.schedule, self.out_dtype)]
+
+    def new_workspace(self) -> None:
+        self._shared.clear()
 
     def bind(
         self,
@@ -66,13 +75,13 @@ class AttendPlan(Plan, Generic[AnySchedule]):
         block_table: torch.Tensor | None = None,
     ) -> Runner:
         inputs = Inputs(q, cache.k4, cache.v4, kv_lens, block_table)
-        output = bind_inputs(self.problem, inputs, out, lse)
+        output = bind_inputs(self.problem, inputs, out, lse, out_dtype=self.out_dtype)
         require_arch(q.device, self.arch)
         return CompiledRunner(output, self._launches(inputs, output), self.arch)
 
     def _launches(self, inputs: Inputs, output: Output) -> list[Launch]:
         p, s = self.problem, self.schedule
-        result = partial_results(p, s, inputs.q.device) if s.splits > 1 else output
+        result = self._workspace(inputs.q.device) if s.splits > 1 else output
         values = attend_values(p, s, inputs, result)
         lines = {name: _bytes(values[f"{name}_stride"]) for name in packed_lines(p)}
         alignment = self.alignment.and_also(Alignment.of(inputs, output.out))
@@ -87,6 +96,15 @@ class AttendPlan(Plan, Generic[AnySchedule]):
         if s.splits > 1:
             launches.append(combine_launch(p, self.arch, s, result, output))
         return launches
+
+    def _workspace(self, device: torch.device) -> Output:
+        """Room for the results of the splits."""
+        if not self.partial:
+            return partial_results(self.problem, self.schedule, device)
+        if device not in self._shared:
+            self._shared[device] = partial_results(self.problem, self._largest, device)
+        room, splits = self._shared[device], self.schedule.splits
+        return Output(room.out[:splits], room.lse[:splits])
 
     @abstractmethod
     def _attend(self, alignment: Alignment, lines: dict[str, int]) -> Kernel:

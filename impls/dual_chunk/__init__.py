@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from impls.a4q.planner import ROWS, rows_decoded_once
+from impls.a4q import planner as a4q_planner
 from impls.arch import ARCHES, CPU, Arch
 from impls.contract import EXACT, Implementation, Plan, Problem, Rounding, Rounds, Unsupported
 from impls.dual_chunk.planner import ChunkPlan, chunk_plan
@@ -109,34 +109,33 @@ def _problems(problem: Problem, chunks: ChunkPlan) -> Iterator[Problem]:
 
 
 class DualChunk(Implementation):
-    """One of two by the number of query rows. For few, `a4q` reads 131072 tokens of head dim 128 on an H200 in two thirds of
-    `triton`'s time (`results/NOTES.md`). For more rows `a4q` is the faster on sm_90a too, but rounds each chunk's result to the
-    queries' dtype before it is merged, where `triton` leaves float32, and long queries have many chunks. It is `a4q-q16` that
-    stands here: what a name rounds may depend on the problem, not on the machine, and where CUDA cannot run `triton` takes its
-    place, which rounds no queries either."""
+    """The fastest of ours (`results/NOTES.md`): `a4q-q16` where it has a kernel for so many query rows, else `triton`. For few
+    rows it has one everywhere, for many where there is wgmma; elsewhere it decodes the keys again for every few rows, and some
+    problems and machines it refuses. Not `a4q`, whose Q is NVFP4: what a name rounds may depend on the problem, not on the
+    machine, and `triton` rounds no queries."""
 
     name = "dual-chunk"
-    summary = f"dual-chunk:a4q-q16 for up to {ROWS} query rows, or {2 * ROWS} where it stages the cache, else dual-chunk:triton"
+    summary = "dual-chunk:a4q-q16 where it has a kernel for so many query rows, else dual-chunk:triton"
     lists_launches = True
 
     def __init__(self) -> None:
         from impls.a4q import A4QQ16
         from impls.triton import TritonAttention
 
-        self.few_rows = DualChunkAttention(self.name, A4QQ16())
-        self.any_rows = DualChunkAttention(self.name, TritonAttention())
+        self.fastest = DualChunkAttention(self.name, A4QQ16())
+        self.anywhere = DualChunkAttention(self.name, TritonAttention())
 
     def using(self, inner: str) -> Implementation:
-        return self.any_rows.using(inner)
+        return self.anywhere.using(inner)
 
     def chosen(self, problem: Problem, arch: Arch) -> tuple[DualChunkAttention, str]:
         """(what computes `problem` on `arch`, why)."""
-        rows, few = problem.q_len * problem.group, rows_decoded_once(problem, arch)
-        if rows > few:
-            return self.any_rows, f"{rows} query rows are more than {few}"
-        if reason := self.few_rows.why_not(problem, arch):
-            return self.any_rows, reason
-        return self.few_rows, f"{rows} query rows are at most {few}"
+        if reason := self.fastest.why_not(problem, arch):
+            return self.anywhere, reason
+        name, rows = self.fastest.inner.name, problem.q_len * problem.group
+        if not a4q_planner.decodes_once(problem, arch):
+            return self.anywhere, f"{name} has no kernel for {rows} query rows on {arch.name}"
+        return self.fastest, f"{name} has a kernel for {rows} query rows on {arch.name}"
 
     def why_not(self, problem: Problem, arch: Arch) -> str | None:
         return self.chosen(problem, arch)[0].why_not(problem, arch)
@@ -158,9 +157,10 @@ class DualChunk(Implementation):
 
     def _candidates(self, problem: Problem) -> list[DualChunkAttention]:
         """What `chosen` may give, whatever the architecture."""
-        most = max(rows_decoded_once(problem, arch) for arch in ARCHES.values())
-        few = problem.q_len * problem.group <= most and not self.few_rows.overflows(problem)
-        return [self.few_rows, self.any_rows] if few else [self.any_rows]
+        name = self.fastest.inner.name
+        able = [arch for arch in ARCHES.values() if not a4q_planner.why_not(name, problem, arch)]
+        taken = any(a4q_planner.decodes_once(problem, arch) for arch in able)
+        return [self.fastest, self.anywhere] if taken else [self.anywhere]
 
 
 class DualChunkTriton(DualChunkAttention):

@@ -12,7 +12,7 @@ import torch
 from impls.a4q.attention import A4QPlan, TiledPlan
 from impls.a4q.planner import Tile, scattered
 from impls.arch import find
-from impls.contract import Cache, Paged, Problem
+from impls.contract import Cache, Paged, Plan, Problem
 from impls.cuda.compiler import CompileError
 from impls.nvfp4 import NVFP4Tensor
 from impls.occupancy import resident_warps
@@ -43,16 +43,18 @@ FEW = [
 
 
 def check(impl: str, arch: str, problem: Problem) -> None:
-    target = find(arch)
-    plan = implementation(impl).plan(problem, target)
+    hold(implementation(impl).plan(problem, find(arch)), (impl, arch, problem))
+
+
+def hold(plan: Plan, what: object) -> None:
     assert isinstance(plan, TiledPlan)
-    s = plan.schedule
+    target, s = plan.arch, plan.schedule
     attend, *combine = plan.kernels()
     for kernel in (attend, *combine):
-        told = (impl, arch, problem, kernel.entry, kernel.facts, kernel.log)
+        told = (what, kernel.entry, kernel.facts, kernel.log)
         assert kernel.facts.local_bytes == 0, told
         assert "serialized" not in kernel.log, told  # products that wait for registers
-        assert f".target {arch}" in kernel.ptx
+        assert f".target {target.name}" in kernel.ptx
     shared = attend.facts.shared_bytes + s.shared_bytes
     assert shared <= target.shared_per_block
     staged = isinstance(s.tile, Tile) and s.tile.stages  # else an SM may hold fewer blocks, for want of shared memory
@@ -64,6 +66,22 @@ def check(impl: str, arch: str, problem: Problem) -> None:
 @pytest.mark.parametrize(("impl", "arch", "problem"), FEW, ids=lambda x: x if isinstance(x, str) else "")
 def test_nothing_spills_and_blocks_fit(impl: str, arch: str, problem: Problem) -> None:
     check(impl, arch, problem)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("impl", "arch", "problem"), [FEW[0], FEW[4], *FEW[-2:]], ids=lambda x: x if isinstance(x, str) else ""
+)
+def test_partial_results_are_float32_and_nothing_spills_for_that(impl: str, arch: str, problem: Problem) -> None:
+    """A float32 out is what kernels write where splits are joined already: other stores, the same loop."""
+    plan = implementation(impl).plan_partial(problem, find(arch))
+    hold(plan, (impl, arch, problem))
+    whole = implementation(impl).plan(problem, find(arch))
+    assert isinstance(plan, TiledPlan) and isinstance(whole, TiledPlan)
+    assert plan.schedule == whole.schedule
+    *_, last = plan.kernels()
+    *_, rounded = whole.kernels()
+    assert last.cubin != rounded.cubin
 
 
 @needs_nvrtc

@@ -11,13 +11,16 @@ from benchmarks.inspection import without_memory
 from impls.arch import CPU as ARCH_CPU
 from impls.arch import find
 from impls.contract import Problem
+from impls.cuda.emulation.launches import run_emulated
+from impls.dual_chunk import DualChunkAttention
 from impls.dual_chunk.attention import DualChunkPlan
+from impls.reference import reference_attention
 from impls.registry import implementation
 from impls.triton.attention import TritonPlan
 from tests.dual_chunk.behaviours import BEHAVIOURS
 from tests.dual_chunk.bias import measure
 from tests.dual_chunk.cases import CASES, run
-from tests.triton.cases import make_inputs
+from tests.triton.cases import Case, make_inputs
 
 CPU = torch.device("cpu")
 
@@ -100,3 +103,30 @@ def drift(request: dict[str, Any]) -> list[float]:
     """The bias of one chain, then of chunks, in a small problem."""
     problem = Problem(1, 1, 1, 1, 1024, 16, 32)
     return [found.bias for found in measure(problem, ARCH_CPU, (256, 100))]
+
+
+def means(request: dict[str, Any]) -> dict[str, float]:
+    """What the emulator makes of chunks for queries of zeros, which ask for the mean of the values that they see: the largest
+    relative error of float32 results, and that of lse. All numerators are 1, which rounding them to float16 leaves."""
+    problem, arch = Problem(**request["problem"]), find(request["arch"])
+    chosen = DualChunkAttention("chunks", implementation(request["inner"]), request["longest"])
+    reason = chosen.why_not(problem, arch)
+    assert reason is None, reason
+    inputs = make_inputs(Case("means", request["problem"]), CPU)
+    inputs.q.zero_()
+    inputs.v4.codes.bitwise_and_(0x77)  # no value is negative, so none of the means is small
+    plan = chosen.plan_partial(problem, arch)
+    shape, gap = (problem.batch, problem.q_heads, problem.q_len, problem.v_head_dim), request["gap"]
+    out = torch.full((*shape[:-1], shape[-1] + gap), torch.nan)[..., : shape[-1]]
+    runner = plan.bind(inputs.q, plan.pack(inputs.k4, inputs.v4), out=out)
+    run_emulated(runner.launches, arch, schedules=("forward",))
+    exact = reference_attention(problem, inputs)
+    off = (runner.output.out.double() - exact.out).abs() / exact.out.abs()
+    entries = [launch.entry for launch in runner.launches]
+    return {
+        "out": float(off.max()),
+        "lse": float((runner.output.lse.double() - exact.lse).abs().max()),
+        "attend": sum(entry.startswith("a4q_") and entry != "a4q_combine" for entry in entries),
+        "combine": entries.count("a4q_combine"),
+        "fold": entries.count("fold"),
+    }

@@ -57,7 +57,7 @@ def test_a_slice_of_a_million_tokens_needs_the_workspace_of_a_short_one(plans):
     ("inner", "q_len"), [pytest.param("triton", 1, marks=pytest.mark.slow), pytest.param("a4q", 2, marks=needs_nvrtc)]
 )
 def test_binding_takes_the_workspace_that_the_plan_says(inner, q_len):
-    """a4q has no plan for partial results of its own, and takes a workspace for each pass."""
+    """Passes of one problem share what their splits leave."""
     problem = {**TEXT, "q_heads": 32, "kv_heads": 8, "kv_len": 3 * 65536, "q_len": q_len, "head_dim": 64, "v_head_dim": 64}
     with Worker("tests.dual_chunk.children:workspace", env=COMPILE) as worker:
         found = worker.call({"impl": f"dual-chunk:{inner}", "arch": "sm_90a", "problem": problem}, timeout=300)

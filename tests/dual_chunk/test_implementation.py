@@ -32,20 +32,26 @@ def test_the_plain_name_stands_for_the_fastest_and_is_not_run_twice():
     assert "dual-chunk:triton" in names()
 
 
+HAS, HAS_NOT = "a4q-q16 has a kernel for ", "a4q-q16 has no kernel for "
+WIDE = {"head_dim": 512, "v_head_dim": 256, "v_block_axis": -2}
+
+
 @pytest.mark.parametrize(
     ("changes", "arch", "inner", "why"),
     [
-        pytest.param({"q_len": 1, "q_heads": 16}, "sm_90a", "a4q-q16", "16 query rows are at most 16", marks=needs_nvrtc),
-        ({"q_len": 1, "q_heads": 17}, "sm_90a", "triton", "17 query rows are more than 16"),
-        ({"q_len": 16}, "sm_90a", "triton", "32 query rows are more than 16"),
-        ({"q_len": 1, "q_heads": 16}, "sm_80", "triton", "16 query rows are more than 8"),
-        ({"q_heads": 3, "q_len": 3, "kv_len": 201}, "sm_90a", "triton", "9 query rows are more than 8"),
+        pytest.param({"q_len": 1, "q_heads": 16}, "sm_90a", "a4q-q16", HAS + "16 query rows on sm_90a", marks=needs_nvrtc),
+        pytest.param({"q_len": 1, "q_heads": 17}, "sm_90a", "a4q-q16", HAS + "17 query rows on sm_90a", marks=needs_nvrtc),
+        pytest.param({"q_len": 64, "kv_len": 201}, "sm_90a", "a4q-q16", HAS + "128 query rows on sm_90a", marks=needs_nvrtc),
+        pytest.param({"q_len": 16, "dtype": "float16"}, "sm_90a", "a4q-q16", HAS + "32 query rows", marks=needs_nvrtc),
+        pytest.param({"q_len": 1}, "sm_80", "a4q-q16", HAS + "2 query rows on sm_80", marks=needs_nvrtc),
+        pytest.param({"q_len": 16, **WIDE}, "sm_90a", "triton", HAS_NOT + "32 query rows on sm_90a", marks=needs_nvrtc),
+        pytest.param({"q_len": 1, "q_heads": 16}, "sm_80", "triton", HAS_NOT + "16 query rows on sm_80", marks=needs_nvrtc),
+        pytest.param({"q_len": 16}, "sm_120a", "triton", HAS_NOT + "32 query rows on sm_120a", marks=needs_nvrtc),
         ({"q_len": 1, "head_dim": 80}, "sm_90a", "triton", "a4q-q16 takes head dims that are multiples of 64"),
-        ({"q_len": 1, "dtype": "float16"}, "sm_90a", "triton", "a4q-q16 writes partial results in float16"),
-        ({"q_len": 1}, "cpu", "triton", ""),
+        ({"q_len": 16}, "cpu", "triton", "a4q-q16 is compiled for NVIDIA GPUs, and there is none."),
     ],
 )
-def test_the_fastest_is_chosen_by_query_rows_and_says_why(changes, arch, inner, why):
+def test_the_fastest_is_taken_wherever_it_has_a_kernel_and_says_why(changes, arch, inner, why):
     chosen, said = implementation("dual-chunk").chosen(replace(PROBLEM, **changes), find(arch))
     assert chosen.inner.name == inner
     assert why in said
@@ -55,22 +61,25 @@ def test_a_plan_says_who_was_chosen_and_why():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("impls.dual_chunk.attention.merging", lambda *given: TorchMerging(PROBLEM))
         one = implementation("dual-chunk")
-        one.any_rows = DualChunkAttention("dual-chunk", TorchReference())
+        one.anywhere = DualChunkAttention("dual-chunk", TorchReference())
         said = one.plan(replace(PROBLEM, q_len=16), CPU).describe()
-    assert (said["inner"], said["chosen_because"]) == ("torch-reference-bf16", "32 query rows are more than 8")
+    assert said["inner"] == "torch-reference-bf16"
+    assert said["chosen_because"] == "a4q-q16 is compiled for NVIDIA GPUs, and there is none."
 
 
 def test_what_the_fastest_rounds_holds_for_any_that_may_be_chosen():
     """What a name declares may depend on the problem and not on the machine."""
     one = implementation("dual-chunk")
-    few, many = replace(PROBLEM, q_len=1), replace(PROBLEM, q_len=16)
-    assert one.rounds(few) == {"p": Rounding("float16"), "partial": Rounding("bfloat16")}
-    assert one.rounds(many) == {"p": Rounding("float16"), "partial": Rounding("float32")}
-    assert one.rounds(replace(few, dtype="float16")) == one.rounds(many)
-    for problem in (few, many):
-        chain = one.accumulator_chain(problem)
-        assert chain >= implementation("dual-chunk:triton").accumulator_chain(problem)
-    assert one.accumulator_chain(few) >= implementation("dual-chunk:a4q-q16").accumulator_chain(few)
+    for problem in (replace(PROBLEM, q_len=1), replace(PROBLEM, q_len=16), replace(PROBLEM, q_len=16, dtype="float16")):
+        assert one.rounds(problem) == {"p": Rounding("float16"), "partial": Rounding("float32")}
+        inside = [implementation(f"dual-chunk:{name}").accumulator_chain(problem) for name in ("triton", "a4q-q16")]
+        assert one.accumulator_chain(problem) == max(inside)
+
+
+def test_what_the_fastest_refuses_is_declared_as_the_other_has_it():
+    problem = replace(PROBLEM, q_len=1, head_dim=80)
+    chains = [implementation(name).accumulator_chain(problem) for name in ("dual-chunk", "dual-chunk:triton")]
+    assert chains[0] == chains[1]
 
 
 def test_any_implementation_can_be_inside():
@@ -138,7 +147,16 @@ def test_what_the_inner_one_refuses_is_refused():
     assert inner.why_not(replace(PROBLEM, head_dim=528), find("sm_90a")) == "triton takes head dims up to 512, not 528."
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("dual-chunk:triton", "float32"), (TORCH, "bfloat16")])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("dual-chunk:triton", "float32"),
+        ("dual-chunk:a4q", "float32"),
+        ("dual-chunk:a4q-q16", "float32"),
+        ("dual-chunk", "float32"),
+        (TORCH, "bfloat16"),
+    ],
+)
 def test_partial_results_are_declared_as_they_are_written(name, dtype):
     assert implementation(name).rounds(PROBLEM)["partial"] == Rounding(dtype)
 

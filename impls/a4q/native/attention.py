@@ -18,9 +18,9 @@ KERNELS = Path(__file__).with_name("kernels")
 class NativePlan(TiledPlan[NativeSchedule]):
     """By native/kernels/attend.cu."""
 
-    def __init__(self, problem: Problem, arch: Arch, *, tile: NativeTile | None = None) -> None:
+    def __init__(self, problem: Problem, arch: Arch, *, tile: NativeTile | None = None, partial: bool = False) -> None:
         """`tile` in place of the planner's."""
-        super().__init__(problem, arch, schedule(problem, arch, tile), rounds_q=True)
+        super().__init__(problem, arch, schedule(problem, arch, tile), rounds_q=True, partial=partial)
 
     def describe(self) -> dict[str, int | str]:
         s = self.schedule

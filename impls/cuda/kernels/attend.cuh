@@ -139,3 +139,15 @@ __device__ __forceinline__ float lse_of(float total, float top, float bias) {
   (out + row.split * out_split_stride + batch * out_batch_stride + row.q_head * out_head_stride + row.query * out_row_stride)
 #define LSE_OF(batch, row)                                                                                                  \
   lse[row.split * lse_split_stride + batch * lse_batch_stride + row.q_head * lse_head_stride + row.query * lse_row_stride]
+
+// Two neighbouring values of float results: a word of 8 bytes where splits have room of their own for them, or where OUT_ALIGNMENT,
+// which is then given, says so.
+#if SPLIT || OUT_ALIGNMENT >= 8
+using Float2 = float2;
+#else
+struct Float2 {
+  float x, y;
+
+  __device__ __forceinline__ void operator=(float2 from) { x = from.x, y = from.y; }
+};
+#endif

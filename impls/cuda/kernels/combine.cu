@@ -7,8 +7,8 @@
 
 using i64 = long long;
 
-// Given: V_HEAD_DIM (a multiple of 32), OUT_FORMAT (Float16, Bfloat16), WARPS (few where there are few splits: many rows with
-// two splits each would otherwise be thousands of idle warps).
+// Given: V_HEAD_DIM (a multiple of 32), OUT_TYPE and OUT_FORMAT (unsigned short and Float16 or Bfloat16, float and Float32), WARPS
+// (few where there are few splits: many rows with two splits each would otherwise be thousands of idle warps).
 constexpr int AT_ONCE = 8;
 constexpr float LOG2_E = 1.4426950408889634f, NO_KEY = __builtin_bit_cast(float, 0xFF800000u);
 
@@ -18,7 +18,7 @@ __device__ __forceinline__ float weight(float lse, float top) { return lse == NO
 extern "C" __global__ void __launch_bounds__(32 * WARPS) a4q_combine(
     const float* partial_out,  // [splits, B, Hq, Sq, Dv]
     const float* partial_lse,  // [splits, B, Hq, Sq]
-    unsigned short* out, float* lse, i64 out_batch_stride, i64 out_head_stride, i64 out_row_stride, i64 lse_batch_stride,
+    OUT_TYPE* out, float* lse, i64 out_batch_stride, i64 out_head_stride, i64 out_row_stride, i64 lse_batch_stride,
     i64 lse_head_stride, i64 lse_row_stride, int q_heads, int q_len, int splits) {
   __shared__ float tops[WARPS], totals[WARPS], sums[WARPS][32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) a4q_combine(
   const bool empty = total == 0.f;
   const i64 query = row % q_len, head = row / q_len % q_heads, batch = row / q_len / q_heads;
   out[batch * out_batch_stride + head * out_head_stride + query * out_row_stride + dim] =
-      (unsigned short)fp4::OUT_FORMAT::round(empty ? 0.f : sum / total, 0.f);
+      (OUT_TYPE)fp4::OUT_FORMAT::round(empty ? 0.f : sum / total, 0.f);
   if (lane == 0 && blockIdx.y == 0)
     lse[batch * lse_batch_stride + head * lse_head_stride + query * lse_row_stride] =
         empty ? NO_KEY : top + log2f(total) / LOG2_E;

@@ -110,4 +110,9 @@ struct Bfloat16 {
   }
 };
 
+// Results that stay as they are.
+struct Float32 {
+  static __device__ __forceinline__ float round(float value, float) { return value; }
+};
+
 }  // namespace fp4

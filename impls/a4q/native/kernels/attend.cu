@@ -418,7 +418,7 @@ __device__ __forceinline__ void join_teams(Sums& sums, const Place& place) {
 template <int COUNT>
 __device__ __forceinline__ void store_run(float* to, const float (&x)[COUNT]) {
   #pragma unroll
-  for (int i = 0; i < COUNT; i += 2) *reinterpret_cast<float2*>(to + i) = make_float2(x[i], x[i + 1]);
+  for (int i = 0; i < COUNT; i += 2) *reinterpret_cast<Float2*>(to + i) = make_float2(x[i], x[i + 1]);
 }
 template <int COUNT>
 __device__ __forceinline__ void store_run(unsigned short* to, const float (&x)[COUNT]) {
