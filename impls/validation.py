@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from impls.contract import Dense, Inputs, Output, Paged, Problem
+from impls.memory import check_written
 
 if TYPE_CHECKING:
     import torch
@@ -99,10 +100,14 @@ def check_output(
     problem: Problem, q: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, *, out_dtype: str | None = None
 ) -> None:
     """Raises ValueError unless `out`, in q's dtype or in `out_dtype`, and `lse` can take the results."""
+    import torch
+
     from impls.nvfp4 import why_not_plain
 
     p = problem
     for name, tensor in (("out", out), ("lse", lse)):
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(f"{name} must be a tensor of torch, not {type(tensor).__name__}.")
         if reason := why_not_plain(tensor):
             raise ValueError(f"{name} {reason}")
     _expect("out", "[B, Hq, Sq, Dv]", tuple(out.shape), (p.batch, p.q_heads, p.q_len, p.v_head_dim))
@@ -112,10 +117,9 @@ def check_output(
     for name, tensor in (("out", out), ("lse", lse)):
         if tensor.device != q.device:
             raise ValueError(f"{name} is on {tensor.device} and q on {q.device}; they must be on one device.")
-        if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
-            raise ValueError(f"{name} is an expanded tensor whose entries share memory; pass one with memory for each entry.")
     if out.stride(-1) != 1 and out.shape[-1] > 1:
         raise ValueError("out must be contiguous along its last axis; strides are free on the others.")
+    check_written({"out": out, "lse": lse}, {"q": q})
 
 
 def _check_types(inputs: Inputs) -> None:

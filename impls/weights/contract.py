@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from impls.contract import DTYPES, EXACT, Launch, Rounding, is_whole
+from impls.memory import check_written
 
 if TYPE_CHECKING:
     import torch
@@ -174,7 +175,10 @@ def check_rows(problem: Projection, x: torch.Tensor, out: torch.Tensor | None) -
             raise ValueError(f"the rows of {name} must be contiguous; theirs has a stride of {tensor.stride(1)}.")
         if tensor.device != x.device:
             raise ValueError(f"{name} must be on {x.device}, as x is, not on {tensor.device}.")
-    return x.new_empty(problem.rows, problem.outputs) if out is None else out
+    if out is None:
+        return x.new_empty(problem.rows, problem.outputs)
+    check_written({"out": out}, {"x": x})
+    return out
 
 
 def check_packed(packed: Packed, x: torch.Tensor, shapes: Mapping[str, tuple[int, ...]]) -> None:

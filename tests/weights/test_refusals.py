@@ -69,6 +69,22 @@ def test_tensors_that_are_not_the_plans():
         plan.bind(X, Packed({}, "nothing"))
 
 
+def test_an_output_whose_rows_share_memory_is_refused():
+    plan = projection(LINEAR).plan(Projection(3, 32, 64), CPU)
+    packed = plan.pack(W4)
+    memory = torch.zeros(3, 128).bfloat16()
+    with pytest.raises(ValueError, match=r"^out is an expanded tensor whose entries share memory; "):
+        plan.bind(X, packed, out=memory[:1, :32].expand(3, 32))
+    with pytest.raises(ValueError, match=r"^out has entries that may share memory \(shape \[3, 32\], strides \[31, 1\]\); "):
+        plan.bind(X, packed, out=memory.as_strided((3, 32), (31, 1)))
+    with pytest.raises(ValueError, match=r"^out may share memory with x; "):
+        plan.bind(memory[:, :64], packed, out=memory[:, 63:95])
+    runner = plan.bind(memory[:, :64], packed, out=memory[:, 64:96])
+    memory[:, :64] = X
+    runner()
+    assert torch.equal(runner.out, linear(X, W4, impl=LINEAR))
+
+
 def test_a_name_that_is_none_lists_those_that_are():
     with pytest.raises(
         ValueError, match="unknown projection 'w4'; there are w4a16, w4a16:fused, w4a16:convert, w4a16-cuda, torch"
