@@ -294,6 +294,9 @@ class Plan(ABC):
 
     def pack(self, k4: NVFP4Tensor, v4: NVFP4Tensor) -> Cache:
         """Re-lay the cache out; at most 1.1 x the NVFP4 bytes unless the implementation declares more."""
+        from impls.validation import check_operands
+
+        check_operands(k4, v4)
         return Cache(k4, v4)
 
     def new_workspace(self) -> None:
