@@ -56,7 +56,7 @@ def adopt(results: Path, commit: str, source: str) -> tuple[list[str], list[str]
         if journal.run.commit == commit or not is_lost(journal.run.commit):
             continue
         if journal.run.source != source:
-            refused.append(f"{journal.path} cannot be adopted: it was measured from other sources than these.")
+            refused.append(f"{journal.path} cannot be adopted: it was measured from other sources than {commit[:8]}'s.")
             continue
         target = journal_path(results, dataclasses.replace(journal.run, commit=commit))
         try:

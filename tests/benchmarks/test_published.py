@@ -136,7 +136,7 @@ def test_adopt_refuses_other_sources(tmp_path):
     before = path.read_bytes()
     done, refused = published.adopt(tmp_path, current_commit(), "1" * 64)
     assert done == []
-    assert refused == [f"{path} cannot be adopted: it was measured from other sources than these."]
+    assert refused == [f"{path} cannot be adopted: it was measured from other sources than {current_commit()[:8]}'s."]
     assert path.read_bytes() == before
 
 
