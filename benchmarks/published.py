@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.asv_file import BENCHMARKS, asv_path, benchmark_list, handed_to_asv, result_file
 from benchmarks.asv_machine import machine_fields
-from benchmarks.commit import is_lost
+from benchmarks.commit import committed_source, is_lost
 from benchmarks.journal import Journal, JournalError, Record, journal_path, read_records, read_results, rewrite, what_counts
 from benchmarks.records import Cell, Run, to_json
 
@@ -34,6 +34,9 @@ def faults(results: Path, source: str) -> list[str]:
         found += [f"{journal.path} names a path of this host: {path}" for path in _host_paths(journal)]
         if journal.run.commit != "unknown":
             found += _asv_faults(results, journal, impls)
+    for journal in journals:
+        if committed_source(journal.run.commit) not in (None, journal.run.source):
+            found.append(f"{journal.path} was measured from other sources than its commit has; measure it anew.")
     for journal in newest_journals(journals).values():
         if journal.run.source != source:
             found.append(f"{journal.path} was measured from other sources than these; `nvfp4bench run` measures them anew.")
@@ -56,7 +59,7 @@ def adopt(results: Path, commit: str, source: str) -> tuple[list[str], list[str]
         if journal.run.commit == commit or not is_lost(journal.run.commit):
             continue
         if journal.run.source != source:
-            refused.append(f"{journal.path} cannot be adopted: it was measured from other sources than these.")
+            refused.append(f"{journal.path} cannot be adopted: it was measured from other sources than {commit[:8]}'s.")
             continue
         target = journal_path(results, dataclasses.replace(journal.run, commit=commit))
         try:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -349,6 +350,11 @@ class Cell:
         return None if self.numerics is None or self.numerics.verdict == "pass" else self.numerics.verdict
 
     @property
+    def slow_clocks(self) -> dict[str, float]:
+        """{series: the SM clock in MHz that a quarter of its samples does not exceed}"""
+        return {name: _lower_quartile(clocks) for name, clocks in self.clocks.items()}
+
+    @property
     def workload(self) -> str:
         return self.id.split("/")[0]
 
@@ -359,6 +365,10 @@ class Cell:
     @property
     def parameters(self) -> tuple[str, ...]:
         return tuple(self.id.split("/")[2:])
+
+
+def _lower_quartile(values: Sequence[float]) -> float:
+    return values[0] if len(values) == 1 else statistics.quantiles(values, n=4, method="inclusive")[0]
 
 
 NESTED = {"numerics": Numerics, "launches": LaunchRecord, "kernels": KernelRecord, "counters": CounterRecord}

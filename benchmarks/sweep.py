@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -200,8 +199,7 @@ class _Progress:
     def _sag(self, cell: Cell) -> str | None:
         """A remark, where a series of the cell was measured at a lower clock than the run has seen."""
         self._highest_clock = max([self._highest_clock, *(clock for clocks in cell.clocks.values() for clock in clocks)])
-        quartiles = {name: lower_quartile(clocks) for name, clocks in cell.clocks.items()}
-        sagging = {name: clock for name, clock in quartiles.items() if clock < SAG * self._highest_clock}
+        sagging = {name: clock for name, clock in cell.slow_clocks.items() if clock < SAG * self._highest_clock}
         if not sagging:
             return None
         name = min(sagging, key=lambda name: sagging[name])
@@ -213,11 +211,6 @@ class _Progress:
     def end(self) -> None:
         if self._silent:
             self._report(f"{self._silent} more cells cannot be measured here, for the reasons above.")
-
-
-def lower_quartile(values: Sequence[float]) -> float:
-    """What a quarter of `values` does not exceed."""
-    return values[0] if len(values) == 1 else statistics.quantiles(values, n=4, method="inclusive")[0]
 
 
 def _lateness(cell: Cell) -> str | None:

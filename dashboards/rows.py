@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.records import FAILURES, Cell
-from benchmarks.sweep import lower_quartile
 
 Row = dict[str, Any]
 BAD = ("wrong", *FAILURES)
@@ -65,7 +64,7 @@ def timing_rows(cells: Sequence[Cell]) -> list[Row]:
                 start
                 | {"series": name, "median": middle, "q25": low, "q75": high, "minimum": _number(min(samples))}
                 | {"samples": cell.taken.get(name, len(samples))}
-                | _clocks(cell.clocks.get(name))
+                | _clocks(cell, name)
                 | {"late": cell.late.get(name, 0), "apart": "apart" if cell.apart else "in turns"}
                 | _cost(cell)
             )
@@ -103,12 +102,13 @@ def _point(parameters: Sequence[str]) -> Row:
     return {"point": " ".join(rest), **found}
 
 
-def _clocks(clocks: Sequence[int] | None) -> Row:
+def _clocks(cell: Cell, series: str) -> Row:
+    clocks = cell.clocks.get(series)
     if not clocks:
         return {}
     return {
         "clock_mhz": statistics.median(clocks),
-        "clock_q25_mhz": lower_quartile(clocks),
+        "clock_q25_mhz": cell.slow_clocks[series],
         "clock_low_mhz": min(clocks),
         "clock_high_mhz": max(clocks),
     }

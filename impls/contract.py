@@ -113,14 +113,8 @@ class Problem:
             self.window is None or (is_whole(self.window) and self.window >= 1),
             f"window must be a whole number of at least 1, not {self.window!r}",
         )
-        _require(
-            self.scale is None or (isinstance(self.scale, (int, float)) and 0 < self.scale < math.inf),
-            f"scale must be a positive finite number, not {self.scale!r}",
-        )
-        _require(
-            self.scale is None or FLOAT32_MIN <= self.scale <= FLOAT32_MAX,
-            f"scale must be a normal number of float32, which kernels take it as, not {self.scale!r}",
-        )
+        if self.scale is not None:
+            object.__setattr__(self, "scale", _scale(self.scale))
         for name in ("causal", "ragged"):
             _require(isinstance(getattr(self, name), bool), f"{name} must be True or False, not {getattr(self, name)!r}")
         _require(self.dtype in DTYPES, f"q must be one of {', '.join(DTYPES)}, not {self.dtype}")
@@ -145,6 +139,20 @@ class Problem:
 def is_whole(value: object) -> bool:
     """Whether `value` is an int (a bool is none) that int32, the type of kv_lens and of kernel arguments, can hold."""
     return isinstance(value, int) and not isinstance(value, bool) and -(2**31) <= value < 2**31
+
+
+def _scale(given: object) -> float:
+    """`given` as a float. Raises ValueError unless it is a number (a bool is none), and a normal one of float32."""
+    if not isinstance(given, (int, float)) or isinstance(given, bool):
+        raise ValueError(f"scale must be a positive finite number, not {given!r}.")
+    try:
+        scale = float(given)
+    except OverflowError:
+        raise ValueError("scale must be a positive finite number, not a whole number beyond every float.") from None
+    _require(0 < scale < math.inf, f"scale must be a positive finite number, not {scale!r}")
+    normal = FLOAT32_MIN <= scale <= FLOAT32_MAX
+    _require(normal, f"scale must be a normal number of float32, which kernels take it as, not {scale!r}")
+    return scale
 
 
 def _require(holds: bool, sentence: str) -> None:
@@ -286,6 +294,9 @@ class Plan(ABC):
 
     def pack(self, k4: NVFP4Tensor, v4: NVFP4Tensor) -> Cache:
         """Re-lay the cache out; at most 1.1 x the NVFP4 bytes unless the implementation declares more."""
+        from impls.validation import check_operands
+
+        check_operands(k4, v4)
         return Cache(k4, v4)
 
     def new_workspace(self) -> None:

@@ -23,9 +23,9 @@ FORGOTTEN_SECONDS = 3600.0
 
 
 def cache_folder(name: str) -> Path:
-    """$XDG_CACHE_HOME/nvfp4bench/`name`, in ~/.cache where that is not set."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "nvfp4bench" / name
+    """$XDG_CACHE_HOME/nvfp4bench/`name`, in ~/.cache where that is not set or, as the standard says, not absolute."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "nvfp4bench" / name
 
 
 def replace_file(path: Path, content: bytes | memoryview) -> None:

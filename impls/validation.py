@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from impls.contract import Dense, Inputs, Output, Paged, Problem
+from impls.contract import Cache, Dense, Inputs, Output, Paged, Problem
+from impls.memory import check_written
 
 if TYPE_CHECKING:
     import torch
@@ -99,10 +100,14 @@ def check_output(
     problem: Problem, q: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, *, out_dtype: str | None = None
 ) -> None:
     """Raises ValueError unless `out`, in q's dtype or in `out_dtype`, and `lse` can take the results."""
+    import torch
+
     from impls.nvfp4 import why_not_plain
 
     p = problem
     for name, tensor in (("out", out), ("lse", lse)):
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(f"{name} must be a tensor of torch, not {type(tensor).__name__}.")
         if reason := why_not_plain(tensor):
             raise ValueError(f"{name} {reason}")
     _expect("out", "[B, Hq, Sq, Dv]", tuple(out.shape), (p.batch, p.q_heads, p.q_len, p.v_head_dim))
@@ -112,21 +117,33 @@ def check_output(
     for name, tensor in (("out", out), ("lse", lse)):
         if tensor.device != q.device:
             raise ValueError(f"{name} is on {tensor.device} and q on {q.device}; they must be on one device.")
-        if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
-            raise ValueError(f"{name} is an expanded tensor whose entries share memory; pass one with memory for each entry.")
     if out.stride(-1) != 1 and out.shape[-1] > 1:
         raise ValueError("out must be contiguous along its last axis; strides are free on the others.")
+    check_written({"out": out, "lse": lse}, {"q": q})
+
+
+def check_operands(k4: NVFP4Tensor, v4: NVFP4Tensor) -> None:
+    """What every `pack` does first. Raises ValueError where one is of another type."""
+    from impls.nvfp4 import NVFP4Tensor
+
+    for name, given in (("k4", k4), ("v4", v4)):
+        if not isinstance(given, NVFP4Tensor):
+            raise ValueError(f"{name} must be an NVFP4Tensor, as `quantize` makes one, not {type(given).__name__}.")
+
+
+def inputs_of(q: torch.Tensor, cache: Cache, kv_lens: torch.Tensor | None, block_table: torch.Tensor | None) -> Inputs:
+    """What `bind` was given, not checked yet. Raises ValueError where `cache` is none."""
+    if not isinstance(cache, Cache):
+        raise ValueError(f"the cache must be what plan.pack(k4, v4) returns, not {type(cache).__name__}.")
+    return Inputs(q, cache.k4, cache.v4, kv_lens, block_table)
 
 
 def _check_types(inputs: Inputs) -> None:
     import torch
 
-    from impls.nvfp4 import NVFP4Tensor, why_not_plain
+    from impls.nvfp4 import why_not_plain
 
-    for name in ("k4", "v4"):
-        if not isinstance(getattr(inputs, name), NVFP4Tensor):
-            given = type(getattr(inputs, name)).__name__
-            raise ValueError(f"{name} must be an NVFP4Tensor, as `quantize` makes one, not {given}.")
+    check_operands(inputs.k4, inputs.v4)
     for name in ("q", "kv_lens", "block_table"):
         given = getattr(inputs, name)
         if not (isinstance(given, torch.Tensor) or (given is None and name != "q")):

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from impls.files import one_at_a_time, replace_file, require_replaceable
+from impls.files import cache_folder, one_at_a_time, replace_file, require_replaceable
+
+
+@pytest.mark.parametrize(("base", "folder"), [("/c", "/c"), ("", "/h/.cache"), ("here", "/h/.cache"), ("./c", "/h/.cache")])
+def test_a_cache_folder_is_the_same_from_everywhere(base, folder, monkeypatch):
+    monkeypatch.setenv("HOME", "/h")
+    monkeypatch.setenv("XDG_CACHE_HOME", base)
+    assert cache_folder("x") == Path(folder) / "nvfp4bench" / "x"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder("x") == Path("/h/.cache/nvfp4bench/x")
 
 
 def test_links_are_followed(tmp_path):

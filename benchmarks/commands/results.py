@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.asv_file import write_asv_files
 from benchmarks.commands.selection import add_results
-from benchmarks.commit import current_commit
+from benchmarks.commit import committed_source, current_commit
 from benchmarks.journal import read_results
 from benchmarks.published import adopt, faults, thin
 from benchmarks.source import source_hash
@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, summary in (
         ("check", "whether every file is sound, measured from these sources, and fit to be published"),
-        ("adopt", "give the commit checked out the journals that were measured from the same sources at a lost commit"),
+        ("adopt", "give the commit checked out the journals that were measured from its sources at a lost commit"),
         ("thin", "leave five numbers of each series in all but the newest runs of a machine"),
     ):
         add_results(actions.add_parser(name, help=summary, description=summary))
@@ -44,7 +44,7 @@ def _adopt(results: Path) -> int:
     commit = current_commit()
     if commit == "unknown":
         raise CommandError("this tree is not a git checkout, so there is no commit to adopt results for.")
-    return _changed(results, *adopt(results, commit, source_hash()))
+    return _changed(results, *adopt(results, commit, committed_source(commit) or source_hash()))
 
 
 def _thin(results: Path) -> int:

@@ -14,10 +14,11 @@ from pathlib import Path
 from benchmarks.asv_file import write_asv_files
 from benchmarks.cells import CellSpec, specs
 from benchmarks.commands.selection import add_place, add_selection, chosen_impls, chosen_suites
-from benchmarks.commit import resolve_commit
+from benchmarks.commit import require_sources, resolve_commit
 from benchmarks.here import place_here, this_run
 from benchmarks.journal import JournalWriter, read_results
 from benchmarks.records import FAILURES, ON_REQUEST, STATUSES, TIMED, Run
+from benchmarks.source import source_hash
 from benchmarks.sweep import COMPILING, EMULATING, Place, how_of, predicted_seconds, sweep, units, virtual_place, within
 from impls.errors import CommandError
 from impls.outside import hash_of_file
@@ -35,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", type=_seconds, metavar="S", help="stop after S seconds; --resume goes on")
     parser.add_argument("--resume", action="store_true", help="go on with the journal of this commit and toolchain")
     parser.add_argument("--plan", action="store_true", help="print the cells and their predicted seconds, measure nothing")
-    parser.add_argument("--commit", metavar="HASH", help="commit that the results are for; left out: the one checked out")
+    parser.add_argument("--commit", metavar="HASH", help="commit that these are the sources of; left out: the one checked out")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -49,6 +50,8 @@ def execute(arguments: argparse.Namespace) -> int:
         some = [spec for spec in planned if virtual_place(spec.suite) == virtual]
         parts += [(virtual, some)] if some else []
     commit = resolve_commit(arguments.commit) if arguments.commit else None
+    if commit:
+        require_sources(commit, source_hash())
     if arguments.results.exists() and not arguments.results.is_dir():
         raise CommandError(f"--results {arguments.results} is not a folder; name another.")
     if arguments.plan:

@@ -14,7 +14,7 @@ from impls.cuda.compiler import Kernel
 from impls.cuda.runner import CompiledRunner
 from impls.host import require_arch
 from impls.triton.arguments import Alignment, Split, attend_values
-from impls.validation import bind_inputs
+from impls.validation import bind_inputs, inputs_of
 
 if TYPE_CHECKING:
     from impls.triton.arguments import Value
@@ -74,7 +74,7 @@ class AttendPlan(Plan, Generic[AnySchedule]):
         kv_lens: torch.Tensor | None = None,
         block_table: torch.Tensor | None = None,
     ) -> Runner:
-        inputs = Inputs(q, cache.k4, cache.v4, kv_lens, block_table)
+        inputs = inputs_of(q, cache, kv_lens, block_table)
         output = bind_inputs(self.problem, inputs, out, lse, out_dtype=self.out_dtype)
         require_arch(q.device, self.arch)
         return CompiledRunner(output, self._launches(inputs, output), self.arch)

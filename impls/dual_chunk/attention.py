@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 import torch
 
 from impls.arch import Arch
-from impls.contract import Cache, Implementation, Inputs, Launch, Output, Plan, Problem, Runner
+from impls.contract import Cache, Implementation, Launch, Output, Plan, Problem, Runner
 from impls.cuda.runner import CompiledRunner
 from impls.dual_chunk.merging import Fold, Lengths, State, merging
 from impls.dual_chunk.planner import ChunkPlan, Pass, Tile
 from impls.dual_chunk.views import part, rows
 from impls.host import require_arch
-from impls.validation import bind_inputs
+from impls.validation import bind_inputs, inputs_of
 
 
 class DualChunkPlan(Plan):
@@ -97,7 +97,7 @@ class DualChunkPlan(Plan):
         kv_lens: torch.Tensor | None = None,
         block_table: torch.Tensor | None = None,
     ) -> Runner:
-        inputs = Inputs(q, cache.k4, cache.v4, kv_lens, block_table)
+        inputs = inputs_of(q, cache, kv_lens, block_table)
         output = bind_inputs(self.problem, inputs, out, lse, out_dtype=self.out_dtype)
         if self.arch.is_gpu:
             require_arch(q.device, self.arch)

@@ -12,6 +12,7 @@ from impls.triton.arguments import Alignment
 from impls.triton.attention import Step, TritonPlan
 from impls.triton.compiler import Compiled, compile_kernel
 from impls.triton.planner import Schedule
+from impls.validation import check_operands
 
 
 class HybridPlan(TritonPlan):
@@ -27,6 +28,7 @@ class HybridPlan(TritonPlan):
 
     def pack(self, k4: NVFP4Tensor, v4: NVFP4Tensor) -> Cache:
         """K and V converted, in 3.6 x the NVFP4 bytes (16 bits) or 1.8 x (E4M3); no call reads the NVFP4 tensors."""
+        check_operands(k4, v4)
         return self.converter(k4, v4)
 
     def _runner(self, inputs: Inputs, cache: Cache, output: Output) -> Runner:

@@ -9,6 +9,7 @@ from impls.hybrid.formats import format_for
 from impls.nvfp4 import NVFP4Tensor
 from impls.peers.sdpa import Backend
 from impls.peers.sdpa_runner import SdpaPlan
+from impls.validation import check_operands
 
 
 class HybridSdpaPlan(SdpaPlan):
@@ -18,4 +19,5 @@ class HybridSdpaPlan(SdpaPlan):
 
     def pack(self, k4: NVFP4Tensor, v4: NVFP4Tensor) -> Cache:
         """K and V converted, in 3.6 x the NVFP4 bytes; no call reads the NVFP4 tensors."""
+        check_operands(k4, v4)
         return self.converter(k4, v4)

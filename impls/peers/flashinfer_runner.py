@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from impls.arch import Arch
-from impls.contract import Cache, Inputs, Output, Plan, Problem, Runner
+from impls.contract import Cache, Output, Plan, Problem, Runner
 from impls.nvfp4 import NVFP4Tensor
 from impls.peers.caches import PAGE_SIZE, nvfp4_paged_cache, paged_cache
 from impls.peers.checks import require_gpu, require_packed
 from impls.peers.flashinfer import Kernel
 from impls.peers.flashinfer_library import compile_prefill, prefill_wrapper
-from impls.validation import bind_inputs, check_inputs
+from impls.validation import bind_inputs, check_inputs, check_operands, inputs_of
 
 FLOAT_WORKSPACE = 128 * 2**20
 """Bytes for partial outputs of a split context, as FlashInfer recommends."""
@@ -41,6 +41,7 @@ class FlashInferPlan(Plan):
         return {"backend": self.kernel.backend, "page_size": PAGE_SIZE}
 
     def pack(self, k4: NVFP4Tensor, v4: NVFP4Tensor) -> Cache:
+        check_operands(k4, v4)
         if self.kernel.cache == "nvfp4":
             return nvfp4_paged_cache(k4, v4)
         return paged_cache(k4, v4, self.problem.dtype if self.kernel.cache == "16-bit" else self.kernel.cache)
@@ -55,7 +56,7 @@ class FlashInferPlan(Plan):
         kv_lens: torch.Tensor | None = None,
         block_table: torch.Tensor | None = None,
     ) -> Runner:
-        p, inputs = self.problem, Inputs(q, cache.k4, cache.v4, kv_lens, block_table)
+        p, inputs = self.problem, inputs_of(q, cache, kv_lens, block_table)
         check_inputs(p, inputs)
         require_gpu(self.arch, q)
         require_packed(cache, ("k", "v", "k_scales", "v_scales") if self.kernel.cache == "nvfp4" else ("k", "v"))

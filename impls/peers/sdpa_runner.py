@@ -7,12 +7,12 @@ from collections.abc import Callable
 import torch
 
 from impls.arch import Arch
-from impls.contract import Cache, Inputs, Output, Plan, Problem, Runner
+from impls.contract import Cache, Output, Plan, Problem, Runner
 from impls.nvfp4 import NVFP4Tensor
 from impls.peers.caches import dense_cache
 from impls.peers.checks import require_gpu, require_packed
 from impls.peers.sdpa import Backend
-from impls.validation import bind_inputs
+from impls.validation import bind_inputs, check_operands, inputs_of
 
 BOTTOM_RIGHT = 2
 """custom_mask_type of the efficient operator, as torch.nn.attention.bias.CausalVariant.LOWER_RIGHT."""
@@ -31,6 +31,7 @@ class SdpaPlan(Plan):
         return {"backend": self.backend}
 
     def pack(self, k4: NVFP4Tensor, v4: NVFP4Tensor) -> Cache:
+        check_operands(k4, v4)
         return dense_cache(k4, v4, self.problem.dtype)
 
     def bind(
@@ -43,7 +44,7 @@ class SdpaPlan(Plan):
         kv_lens: torch.Tensor | None = None,
         block_table: torch.Tensor | None = None,
     ) -> Runner:
-        inputs = Inputs(q, cache.k4, cache.v4, kv_lens, block_table)
+        inputs = inputs_of(q, cache, kv_lens, block_table)
         output = bind_inputs(self.problem, inputs, out, lse)
         require_gpu(self.arch, q)
         require_packed(cache, ("k", "v"))

@@ -7,7 +7,7 @@ import torch
 from impls.arch import Arch
 from impls.contract import Cache, Inputs, Output, Paged, Plan, Problem, Runner
 from impls.nvfp4 import NVFP4Tensor, decode
-from impls.validation import bind_inputs
+from impls.validation import bind_inputs, inputs_of
 
 
 class TorchPlan(Plan):
@@ -25,7 +25,7 @@ class TorchPlan(Plan):
         kv_lens: torch.Tensor | None = None,
         block_table: torch.Tensor | None = None,
     ) -> TorchRunner:
-        inputs = Inputs(q, cache.k4, cache.v4, kv_lens, block_table)
+        inputs = inputs_of(q, cache, kv_lens, block_table)
         return TorchRunner(self.problem, inputs, bind_inputs(self.problem, inputs, out, lse))
 
 

@@ -22,7 +22,7 @@ from impls.triton.arguments import (
 )
 from impls.triton.compiler import Compiled, compile_attend, compile_merge
 from impls.triton.planner import MERGE_SLICE, Schedule, schedule
-from impls.validation import bind_inputs
+from impls.validation import bind_inputs, inputs_of
 
 if TYPE_CHECKING:
     from impls.triton.arguments import Value
@@ -78,7 +78,7 @@ class TritonPlan(Plan):
         kv_lens: torch.Tensor | None = None,
         block_table: torch.Tensor | None = None,
     ) -> Runner:
-        inputs = Inputs(q, cache.k4, cache.v4, kv_lens, block_table)
+        inputs = inputs_of(q, cache, kv_lens, block_table)
         output = bind_inputs(self.problem, inputs, out, lse, out_dtype=self.schedule.out_dtype)
         return self._runner(inputs, cache, output)
 

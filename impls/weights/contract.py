@@ -14,9 +14,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from impls.contract import DTYPES, EXACT, Launch, Rounding, is_whole
+from impls.memory import check_written
 
 if TYPE_CHECKING:
     import torch
@@ -68,6 +69,20 @@ class Packed:
     def nbytes(self) -> int:
         """Bytes that stay on the device."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
+
+
+PACKED_ALIGNMENT = 16
+"""Bytes that divide the addresses of packed weights, as kernels read so many at once; torch's own memory begins at more."""
+
+
+class Part(NamedTuple):
+    """A tensor of packed weights."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {list(self.shape)}"
 
 
 class ProjectionRunner(ABC):
@@ -174,14 +189,34 @@ def check_rows(problem: Projection, x: torch.Tensor, out: torch.Tensor | None) -
             raise ValueError(f"the rows of {name} must be contiguous; theirs has a stride of {tensor.stride(1)}.")
         if tensor.device != x.device:
             raise ValueError(f"{name} must be on {x.device}, as x is, not on {tensor.device}.")
-    return x.new_empty(problem.rows, problem.outputs) if out is None else out
+    if out is None:
+        return x.new_empty(problem.rows, problem.outputs)
+    check_written({"out": out}, {"x": x})
+    return out
 
 
-def check_packed(packed: Packed, x: torch.Tensor, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def check_packed(packed: Packed, x: torch.Tensor, wanted: Mapping[str, Part]) -> None:
     """Raises ValueError where `packed` is not what the plan's `pack` gives on the device of `x`."""
-    found = {name: tuple(tensor.shape) for name, tensor in packed.tensors.items()}
-    if found != dict(shapes):
-        raise ValueError(f"the packed weights are {found}, and this plan takes {dict(shapes)}; pack them with this plan.")
-    elsewhere = [tensor.device for tensor in packed.tensors.values() if tensor.device != x.device]
-    if elsewhere:
-        raise ValueError(f"the packed weights must be on {x.device}, as x is, not on {elsewhere[0]}.")
+    import torch
+
+    from impls.nvfp4 import why_not_plain
+
+    if not isinstance(packed, Packed):
+        raise ValueError(f"packed must be what plan.pack(w4) returns, not {type(packed).__name__}.")
+    other = [name for name, tensor in packed.tensors.items() if not isinstance(tensor, torch.Tensor)]
+    if other:
+        raise ValueError(f"the packed weights must be tensors, and {', '.join(other)} is none; pack them with this plan.")
+    found = {name: Part(str(t.dtype).removeprefix("torch."), tuple(t.shape)) for name, t in packed.tensors.items()}
+    if found != dict(wanted):
+        given, taken = (", ".join(f"{name} {part}" for name, part in one.items()) or "none" for one in (found, wanted))
+        raise ValueError(f"the packed weights are {given}, and this plan takes {taken}; pack them with this plan.")
+    for name, tensor in packed.tensors.items():
+        if reason := why_not_plain(tensor):
+            raise ValueError(f"the packed {name} {reason}")
+        if not tensor.is_contiguous():
+            strides = list(tensor.stride())
+            raise ValueError(f"the packed {name} must be contiguous, as pack leaves them; their strides are {strides}.")
+        if tensor.device != x.device:
+            raise ValueError(f"the packed {name} must be on {x.device}, as x is, not on {tensor.device}.")
+        if tensor.ndim and tensor.device.type != "meta" and tensor.data_ptr() % PACKED_ALIGNMENT:
+            raise ValueError(f"the packed {name} must begin at a multiple of {PACKED_ALIGNMENT} bytes, as pack leaves them.")

@@ -13,6 +13,7 @@ from impls.host import require_arch
 from impls.nvfp4 import NVFP4Tensor
 from impls.weights.contract import (
     Packed,
+    Part,
     Projection,
     ProjectionPlan,
     ProjectionRunner,
@@ -44,8 +45,9 @@ class TiledPlan(ProjectionPlan):
         p = self.problem
         out = check_rows(p, x, out)
         tiles = tile_count(p.inputs)
-        shapes = {"codes": (tiles, p.outputs, TILE // 2), "scales": (tiles, p.outputs, TILE // 16), "global_scale": ()}
-        check_packed(packed, x, shapes)
+        bytes_a_line = {"codes": TILE // 2, "scales": TILE // 16}
+        parts = {name: Part("uint8", (tiles, p.outputs, width)) for name, width in bytes_a_line.items()}
+        check_packed(packed, x, {**parts, "global_scale": Part("float32", ())})
         if self.arch.is_gpu:
             require_arch(x.device, self.arch)
         return out

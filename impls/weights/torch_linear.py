@@ -8,6 +8,7 @@ from impls.arch import Arch
 from impls.contract import Rounding
 from impls.weights.contract import (
     Packed,
+    Part,
     Projection,
     ProjectionImplementation,
     ProjectionPlan,
@@ -56,7 +57,7 @@ class _Plan(ProjectionPlan):
 
     def bind(self, x: torch.Tensor, packed: Packed, *, out: torch.Tensor | None = None) -> ProjectionRunner:
         out = check_rows(self.problem, x, out)
-        check_packed(packed, x, {"weights": (self.problem.outputs, self.problem.inputs)})
+        check_packed(packed, x, {"weights": Part("bfloat16", (self.problem.outputs, self.problem.inputs))})
         return _Runner(x, packed.tensors["weights"], out)
 
 

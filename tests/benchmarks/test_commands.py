@@ -13,10 +13,12 @@ import pytest
 import torch
 
 import nvfp4bench
-from benchmarks import environment, here, sweep
+from benchmarks import commit, environment, here, sweep
 from benchmarks.asv_file import asv_path
 from benchmarks.cells import specs
 from benchmarks.commands import cell as cell_command
+from benchmarks.commands import results as results_command
+from benchmarks.commands import run as run_command
 from benchmarks.environment import GpuState
 from benchmarks.journal import JournalWriter, read_results
 from benchmarks.once import answer_check
@@ -25,6 +27,7 @@ from benchmarks.source import source_hash
 from benchmarks.subjects import subject
 from impls.arch import CPU, find
 from impls.worker import Reply
+from tests.benchmarks.checkout import Checkout
 from tests.benchmarks.records_made_up import COMMIT, failed_cell, host_cell, run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -257,6 +260,23 @@ def test_results_for_another_commit(tmp_path):
     assert journal.path.name.startswith(COMMIT[:8])
 
 
+def test_results_for_a_commit_of_other_sources_are_refused(tmp_path, capsys, monkeypatch):
+    tree = Checkout(tmp_path / "tree")
+    other, same = tree.commit("impls/a.py", "a"), tree.commit("impls/a.py", "b")
+    monkeypatch.setattr(commit, "ROOT", tree.folder)
+    monkeypatch.setattr(run_command, "source_hash", lambda: source_hash(tree.folder))
+    words = ["run", "--impl", REFUSES, "--cell", "host/*/d64/kv1024", "--results", tmp_path / "results", "--commit"]
+    for name in (other, "HEAD~1"):
+        for plan in ((), ("--plan",)):
+            assert nvfp4bench_main(*words, name, *plan) == 2
+            sentence = f"commit {other[:8]} has other sources than these; check it out, without changes, to measure it."
+            assert capsys.readouterr().err == f"nvfp4bench run: {sentence}\n"
+    assert not (tmp_path / "results").exists()
+    for name in ("HEAD", same, tree.tag("new")):
+        assert nvfp4bench_main(*words, name) == 0
+    assert {journal.run.commit for journal in read_results(tmp_path / "results")[0]} == {same}
+
+
 def test_a_cell_alone_prints_its_record(capsys):
     assert nvfp4bench_main("cell", "host/refuses/d64/kv1024", "--impl", REFUSES) == 2
     assert json.loads(capsys.readouterr().out)["status"] == "unsupported"
@@ -341,7 +361,8 @@ def test_a_module_that_ends_its_process_does_not_end_the_command(statement, tmp_
     assert not (tmp_path / "results").exists()
 
 
-def test_results_check_adopt_thin(tmp_path, capsys):
+def test_results_check_adopt_thin(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(results_command, "committed_source", lambda commit: source_hash())  # there may be changes
     with JournalWriter(tmp_path, run(commit="unknown", source=source_hash()), resume=False) as journal:
         journal.append(host_cell())
         journal.append(failed_cell())
@@ -355,6 +376,24 @@ def test_results_check_adopt_thin(tmp_path, capsys):
     for action in ("check", "adopt", "thin"):
         assert nvfp4bench_main("results", action, "--results", tmp_path) == 1
         assert "the line is not JSON" in capsys.readouterr().out
+
+
+def test_the_commit_adopts_nothing_that_was_measured_from_changes_to_it(tmp_path, capsys, monkeypatch):
+    tree = Checkout(tmp_path / "tree")
+    made = tree.commit("impls/a.py", "a")
+    monkeypatch.setattr(commit, "ROOT", tree.folder)
+    monkeypatch.setattr(results_command, "source_hash", lambda: source_hash(tree.folder))
+    committed = source_hash(tree.folder)
+    (tree.folder / "impls/a.py").write_text("changed")
+    for machine, source in (("cpu-x86_64", committed), ("a-gpu", source_hash(tree.folder))):
+        with JournalWriter(
+            tmp_path / "results", run(commit="unknown", machine=machine, source=source), resume=False
+        ) as journal:
+            journal.append(host_cell())
+    assert nvfp4bench_main("results", "adopt", "--results", tmp_path / "results") == 1
+    assert f"it was measured from other sources than {made[:8]}'s." in capsys.readouterr().out
+    found = {journal.run.machine: journal.run.commit for journal in read_results(tmp_path / "results")[0]}
+    assert found == {"cpu-x86_64": made, "a-gpu": "unknown"}
 
 
 def test_a_bad_journal_is_said_and_the_others_are_measured_checked_and_thinned(tmp_path, capsys):

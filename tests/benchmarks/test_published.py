@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import published
+from benchmarks import commit, published
 from benchmarks.asv_file import asv_path, write_asv_files
 from benchmarks.commit import current_commit
 from benchmarks.journal import JournalError, JournalWriter, read_journal, read_results
 from benchmarks.records import Cell, Run
+from benchmarks.source import source_hash
+from tests.benchmarks.checkout import Checkout
 from tests.benchmarks.records_made_up import (
     failed_cell,
     host_cell,
@@ -106,6 +108,20 @@ def test_too_much_is_a_fault(tmp_path, monkeypatch):
     assert "`nvfp4bench results thin` makes it smaller" in fault
 
 
+def test_other_sources_than_those_of_its_commit_are_a_fault(tmp_path, monkeypatch):
+    tree = Checkout(tmp_path / "tree")
+    monkeypatch.setattr(commit, "ROOT", tree.folder)
+    made = tree.commit("impls/a.py", "a")
+    other = tree.commit("impls/a.py", "b")
+    source = source_hash(tree.folder)
+    for name, machine in ((other, "a-gpu"), (LOST, "b-gpu"), ("unknown", "c-gpu")):
+        measured(tmp_path / "results", host_cell(), of=run(commit=name, machine=machine, source=source))
+    assert published.faults(tmp_path / "results", source) == []
+    path = measured(tmp_path / "results", host_cell(), of=run(commit=made, source=source))
+    (fault,) = published.faults(tmp_path / "results", source)
+    assert fault == f"{path} was measured from other sources than its commit has; measure it anew."
+
+
 def test_adopt_gives_lost_results_of_these_sources_the_commit(tmp_path):
     lost = measured(tmp_path, host_cell(), of=run(commit=LOST))
     unknown = measured(tmp_path, host_cell(), of=run(commit="unknown", machine="a-gpu"))
@@ -136,7 +152,7 @@ def test_adopt_refuses_other_sources(tmp_path):
     before = path.read_bytes()
     done, refused = published.adopt(tmp_path, current_commit(), "1" * 64)
     assert done == []
-    assert refused == [f"{path} cannot be adopted: it was measured from other sources than these."]
+    assert refused == [f"{path} cannot be adopted: it was measured from other sources than {current_commit()[:8]}'s."]
     assert path.read_bytes() == before
 
 

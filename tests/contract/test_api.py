@@ -53,6 +53,7 @@ def test_options_left_out_mean_causal_and_one_over_root_d() -> None:
     assert torch.equal(defaults, call(case))
     assert torch.equal(call(case, layout=None), call(case, layout=Dense()))
     assert torch.equal(call(case, scale=None), call(case, scale=32**-0.5))
+    assert torch.equal(call(case, scale=2**70), call(case, scale=2.0**70))
     for other in ({"causal": False}, {"scale": 0.5}, {"window": 2}):
         assert not torch.equal(call(case, **other), call(case))
 

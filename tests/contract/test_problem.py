@@ -36,6 +36,10 @@ GOOD: dict[str, Any] = {
         ({"scale": "1"}, "scale must be a positive finite number, not '1'."),
         ({"scale": 1e300}, "scale must be a normal number of float32, which kernels take it as, not 1e+300."),
         ({"scale": 1e-300}, "scale must be a normal number of float32, which kernels take it as, not 1e-300."),
+        ({"scale": True}, "scale must be a positive finite number, not True."),
+        ({"scale": 2**200}, f"scale must be a normal number of float32, which kernels take it as, not {2.0**200!r}."),
+        ({"scale": 10**5000}, "scale must be a positive finite number, not a whole number beyond every float."),
+        ({"scale": -(10**5000)}, "scale must be a positive finite number, not a whole number beyond every float."),
         ({"kv_len": -1}, "kv_len must not be negative, and is -1."),
         ({"head_dim": 72}, "head_dim must be a multiple of 16 (an NVFP4 block), not 72."),
         ({"v_head_dim": 8}, "v_head_dim must be a multiple of 16 (an NVFP4 block), not 8."),
@@ -80,6 +84,8 @@ def test_what_a_problem_says_of_itself() -> None:
     problem = Problem(**GOOD)
     assert problem.softmax_scale == 0.125
     assert Problem(**GOOD, scale=0.3).softmax_scale == 0.3
+    whole = Problem(**GOOD, scale=2**70).softmax_scale
+    assert (whole, type(whole)) == (2.0**70, float)
     assert problem.group == 4
     assert problem.kv_bytes == 2 * 2 * 100 * (64 + 48) // 2 + 2 * 2 * 100 * (4 + 3)  # codes, then scales
     assert problem.layout == Dense()

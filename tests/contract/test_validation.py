@@ -292,6 +292,28 @@ def test_outputs_that_are_refused(changes: dict[str, torch.Tensor], sentence: st
     assert refusal(lambda: check_output(problem(), dense().q, **outputs(**changes))) == sentence
 
 
+def test_outputs_that_share_memory_are_refused() -> None:
+    size = B * HQ * SQ
+    lines = torch.zeros(size, DV + 2, dtype=torch.bfloat16)
+    apart = lines[:, :DV].view(B, HQ, SQ, DV), lines[:, DV:].view(torch.float32).view(B, HQ, SQ)
+    q = dense().q
+    check_output(problem(), q, *apart)
+    shared = "may share memory with {}; pass one with memory of its own."
+    inside = lines[:, DV - 2 : DV].view(torch.float32).view(B, HQ, SQ)
+    assert refusal(lambda: check_output(problem(), q, apart[0], inside)) == f"lse {shared.format('out')}"
+    wide, flat = quantize(torch.ones(B, HKV, SK, D)), torch.zeros(B, HQ, SQ, D).bfloat16()
+    square = problem_of(replace(dense(), q=flat, v4=wide))
+    given = torch.zeros(B, HQ, SQ)
+    assert refusal(lambda: check_output(square, flat, flat, given)) == f"out {shared.format('q')}"
+    for name, (tensor, strides) in {"out": (lines, [1, 2, 8, 1]), "lse": (torch.zeros(99), [1, 2, 3])}.items():
+        wrong = tensor.as_strided(outputs()[name].shape, strides)
+        sentence = refusal(lambda name=name, wrong=wrong: check_output(problem(), q, **outputs(**{name: wrong})))
+        assert sentence.startswith(f"{name} has entries that may share memory (shape [2, 4, 3")
+    for name in ("out", "lse"):
+        sentence = refusal(lambda name=name: check_output(problem(), q, **outputs(**{name: 3})))
+        assert sentence == f"{name} must be a tensor of torch, not int."
+
+
 def test_bind_takes_outputs_or_allocates_them() -> None:
     given = outputs()
     bound = bind_inputs(problem(), dense(), given["out"], given["lse"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,9 +11,11 @@ from impls.arch import CPU
 from impls.contract import Unsupported
 from impls.nvfp4 import quantize
 from impls.weights.api import linear
-from impls.weights.contract import Packed, Projection, ProjectionRounds
+from impls.weights.contract import Packed, Projection, ProjectionPlan, ProjectionRounds
+from impls.weights.planner import schedule
 from impls.weights.reference import over_bound, reference_projection
 from impls.weights.registry import projection
+from impls.weights.tiled import TiledPlan
 
 X = torch.randn(3, 64).bfloat16()
 W4 = quantize(torch.randn(32, 64))
@@ -67,6 +71,74 @@ def test_tensors_that_are_not_the_plans():
         plan.bind(X, packed, out=torch.zeros(3, 32).half())
     with pytest.raises(ValueError, match="pack them with this plan"):
         plan.bind(X, Packed({}, "nothing"))
+
+
+def _plan(name: str) -> ProjectionPlan:
+    """Without what a kernel needs: operands are looked at before."""
+    from impls.weights.converting import ConvertingPlan
+    from impls.weights.few_rows import FewRowsPlan
+    from impls.weights.fused import FusedPlan
+
+    problem = Projection(3, 32, 64)
+    if name == LINEAR:
+        return projection(LINEAR).plan(problem, CPU)
+    kinds: dict[str, type[TiledPlan]] = {
+        "w4a16:fused": FusedPlan,
+        "w4a16:convert": ConvertingPlan,
+        "w4a16-cuda": FewRowsPlan,
+    }
+    plan = object.__new__(kinds[name])
+    plan.problem, plan.arch = problem, CPU
+    if isinstance(plan, FusedPlan):
+        plan.schedule = schedule(problem, CPU)
+    return plan
+
+
+def _later(tensor: torch.Tensor) -> torch.Tensor:
+    """The same at an odd number of elements."""
+    room = torch.cat((tensor.new_zeros(1), tensor.flatten()))
+    return room[1:].view(tensor.shape)
+
+
+@pytest.mark.parametrize("name", [LINEAR, "w4a16:fused", "w4a16:convert", "w4a16-cuda"])
+def test_packed_weights_that_are_not_as_pack_leaves_them(name):
+    plan = _plan(name)
+    packed = plan.pack(W4)
+    for given in (None, W4, packed.tensors):
+        with pytest.raises(ValueError, match=r"^packed must be what plan.pack\(w4\) returns, not "):
+            plan.bind(X, given)
+    sentences = {
+        "must be tensors": lambda t: None,
+        "and this plan takes": lambda t: t.view(torch.int16 if t.element_size() == 2 else torch.int8),
+        "must be contiguous": lambda t: t.transpose(-1, -2).contiguous().transpose(-1, -2),
+        "must begin at a multiple of 16 bytes": _later,
+        "must be a dense tensor": lambda t: t.to_sparse(),
+        "is a view whose values are negated": torch._neg_view,
+        "must be on cpu, as x is, not on meta": lambda t: t.to("meta"),
+    }
+    for part in packed.tensors.keys() - {"global_scale"}:
+        for sentence, change in sentences.items():
+            with pytest.raises(ValueError, match=sentence):
+                plan.bind(X, replace(packed, tensors={**packed.tensors, part: change(packed.tensors[part])}))
+    if name != LINEAR:
+        with pytest.raises(ValueError, match=r"global_scale float64 \[\], and this plan takes .*global_scale float32 \[\]; "):
+            plan.bind(X, replace(packed, tensors={**packed.tensors, "global_scale": torch.tensor(1.0).double()}))
+
+
+def test_an_output_whose_rows_share_memory_is_refused():
+    plan = projection(LINEAR).plan(Projection(3, 32, 64), CPU)
+    packed = plan.pack(W4)
+    memory = torch.zeros(3, 128).bfloat16()
+    with pytest.raises(ValueError, match=r"^out is an expanded tensor whose entries share memory; "):
+        plan.bind(X, packed, out=memory[:1, :32].expand(3, 32))
+    with pytest.raises(ValueError, match=r"^out has entries that may share memory \(shape \[3, 32\], strides \[31, 1\]\); "):
+        plan.bind(X, packed, out=memory.as_strided((3, 32), (31, 1)))
+    with pytest.raises(ValueError, match=r"^out may share memory with x; "):
+        plan.bind(memory[:, :64], packed, out=memory[:, 63:95])
+    runner = plan.bind(memory[:, :64], packed, out=memory[:, 64:96])
+    memory[:, :64] = X
+    runner()
+    assert torch.equal(runner.out, linear(X, W4, impl=LINEAR))
 
 
 def test_a_name_that_is_none_lists_those_that_are():
