@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.asv_file import BENCHMARKS, asv_path, benchmark_list, handed_to_asv, result_file
 from benchmarks.asv_machine import machine_fields
-from benchmarks.commit import committed_source, is_lost
+from benchmarks.commit import committed_source, current_commit, is_lost
 from benchmarks.journal import Journal, JournalError, Record, journal_path, read_records, read_results, rewrite, what_counts
 from benchmarks.records import Cell, Run, to_json
 
@@ -35,7 +35,9 @@ def faults(results: Path, source: str) -> list[str]:
         if journal.run.commit != "unknown":
             found += _asv_faults(results, journal, impls)
     for journal in journals:
-        if committed_source(journal.run.commit) not in (None, journal.run.source):
+        # what is measured from a tree that is being edited is named for the commit that the edits began from
+        edited = journal.run.commit == current_commit() and journal.run.source == source
+        if not edited and committed_source(journal.run.commit) not in (None, journal.run.source):
             found.append(f"{journal.path} was measured from other sources than its commit has; measure it anew.")
     for journal in newest_journals(journals).values():
         if journal.run.source != source:

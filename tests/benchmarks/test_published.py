@@ -122,6 +122,19 @@ def test_other_sources_than_those_of_its_commit_are_a_fault(tmp_path, monkeypatc
     assert fault == f"{path} was measured from other sources than its commit has; measure it anew."
 
 
+def test_what_is_measured_from_an_edited_tree_is_sound_until_the_edits_are_gone(tmp_path, monkeypatch):
+    tree = Checkout(tmp_path / "tree")
+    monkeypatch.setattr(commit, "ROOT", tree.folder)
+    head = tree.commit("impls/a.py", "a")
+    committed = source_hash(tree.folder)
+    (tree.folder / "impls/a.py").write_text("edited")
+    edited = source_hash(tree.folder)
+    assert edited != committed
+    measured(tmp_path / "results", host_cell(), of=run(commit=head, source=edited))
+    assert published.faults(tmp_path / "results", edited) == []
+    assert "from other sources than its commit has" in published.faults(tmp_path / "results", committed)[0]
+
+
 def test_adopt_gives_lost_results_of_these_sources_the_commit(tmp_path):
     lost = measured(tmp_path, host_cell(), of=run(commit=LOST))
     unknown = measured(tmp_path, host_cell(), of=run(commit="unknown", machine="a-gpu"))
