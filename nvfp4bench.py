@@ -1,4 +1,4 @@
-"""nvfp4bench: NVFP4 attention, its implementations, and the benchmarks of both. Run `nvfp4bench --help`.
+"""nvfp4bench: NVFP4 attention, its implementations, and the benchmarks of both.
 
     from nvfp4bench import attention, implementations, why_not, quantize, NVFP4Tensor
 

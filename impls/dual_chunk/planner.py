@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from impls.arch import Arch, products
-from impls.contract import Paged, Problem, Unsupported
+from impls.contract import Paged, Problem, Unsupported, is_whole
 from impls.nvfp4 import BLOCK
 from impls.planning import SMS
 
@@ -154,13 +154,15 @@ def _range(start: int, stop: int) -> str:
 def chunk_plan(problem: Problem, arch: Arch, longest: int | None = None) -> ChunkPlan:
     """The passes of `problem` on `arch`. `longest` limits a chunk's keys, in place of what the planner allows.
 
-    Raises Unsupported with the numbers where no plan fits.
+    Raises Unsupported with the numbers where no plan fits, ValueError where `longest` is no number of keys.
     """
+    if longest is not None and not (is_whole(longest) and longest > 0):
+        raise ValueError(f"a chunk has a whole number of keys, at least 1, not {longest!r:.60}.")
     p = problem
     if p.window is not None and p.window >= p.kv_len:
         p = replace(p, window=None)  # it cuts nothing
     unit = _unit(p, arch)
-    chunk = -(-(longest or _longest(p, arch)) // unit) * unit
+    chunk = -(-(_longest(p, arch) if longest is None else longest) // unit) * unit
     rows = block_rows(p, arch)
     split = _own_windows_from(p)
     queries = _queries(p, arch, chunk, rows)

@@ -158,3 +158,9 @@ def test_more_passes_than_a_call_has_are_refused_before_they_are_listed():
         Unsupported, match=r"^16777216 queries in tiles of 38016 against 16777216 tokens in chunks of 65536 can"
     ):
         chunk_plan(replace(PREFILL, q_len=2**24, kv_len=2**24), H200)
+
+
+@pytest.mark.parametrize("longest", [0, -64, -1, 1.5, "x", True])
+def test_a_longest_chunk_that_is_no_number_of_keys(longest):
+    with pytest.raises(ValueError, match="a chunk has a whole number of keys, at least 1, not"):
+        chunk_plan(PREFILL, CPU, longest)
