@@ -6,7 +6,7 @@ nvfp4bench.timing = (() => {
   const { distinct, isMeasured } = nvfp4bench.rows;
   const SERIES = ["latency", "attend", "charge", "pack", "total", "eager", "host"]; // in this order, others behind them
   const LABELS = new Map([
-    ["attend", "attend: the call without its last launch, which joins the splits"],
+    ["attend", "attend: the call without its last launch, which joins splits or chunks"],
     ["charge", "latency, plus converting the cache where that is needed"],
     ["total", "pack and call, eager"],
   ]);

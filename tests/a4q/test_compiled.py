@@ -72,8 +72,8 @@ def test_nothing_spills_and_blocks_fit(impl: str, arch: str, problem: Problem) -
 @pytest.mark.parametrize(
     ("impl", "arch", "problem"), [FEW[0], FEW[4], *FEW[-2:]], ids=lambda x: x if isinstance(x, str) else ""
 )
-def test_partial_results_are_float32_and_nothing_spills_for_that(impl: str, arch: str, problem: Problem) -> None:
-    """A float32 out is what kernels write where splits are joined already: other stores, the same loop."""
+def test_kernels_of_partial_results_are_others_and_nothing_spills_for_that(impl: str, arch: str, problem: Problem) -> None:
+    """Other stores, the same loop. That what they store is float32 is executed by `tests/dual_chunk/test_emulated.py`."""
     plan = implementation(impl).plan_partial(problem, find(arch))
     hold(plan, (impl, arch, problem))
     whole = implementation(impl).plan(problem, find(arch))

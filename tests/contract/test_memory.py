@@ -52,6 +52,7 @@ def test_nothing_that_shares_memory_passes(make):
         assert beside or (may_share(one, other) and may_share(other, one))
         if make is nested:
             assert why_not_written(one) is None
+            assert may_share(one, other) == (not beside)
         seen.update([(alone, beside)])
     assert {beside for _, beside in seen} == {True, False}
     assert make is nested or {alone for alone, _ in seen} == {True, False}
