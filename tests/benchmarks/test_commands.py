@@ -326,7 +326,7 @@ def test_a_cell_is_checked_on_the_data_of_a_sweep(cell):
     impl = "torch-reference-bf16"
     (spec,) = specs({impl: impl}, pattern=cell)
     on = subject(spec.workload.problem(*spec.values), torch.device("cpu"))
-    recorded = Candidate(implementation(impl), on, FakeClock()).facts()["numerics"]  # type: ignore[arg-type]
+    recorded = Candidate(implementation(impl), on, FakeClock()).facts()["numerics"]
     found = answer_check({"id": cell, "impl": impl, "source": impl, "device": "cpu"})
     assert {**found["numerics"], "verdict": "pass"} == recorded
     assert found["kernels"] == () and found["why_wrong"] is None

@@ -40,7 +40,7 @@ def tiny() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    opened = Session(FakeClock())  # type: ignore[arg-type]
+    opened = Session(FakeClock())
     assert opened.answer({"do": "open", **SHAPE}) == {"no_clock": "SM clocks are not recorded: this clock is made up."}
     return opened
 
@@ -95,7 +95,7 @@ def test_a_candidate_that_converts_has_every_field_of_a_cell(session):
 
 def test_a_series_is_called_once_before_its_first_sample_which_is_put_on_the_stream_while_the_gpu_waits():
     clock = FakeClock()
-    session = Session(clock)  # type: ignore[arg-type]
+    session = Session(clock)
     session.answer({"do": "open", **SHAPE})
     added = add(session, "Converts")["series"]
     candidate = session._candidates[source("Converts")]
@@ -122,7 +122,7 @@ def test_the_call_without_its_last_launch_is_a_series_where_there_are_several(mo
         "impls.cuda.runner.CompiledRunner.__call__",
         lambda self: called.append(tuple(launch.entry for launch in self.launches)),
     )
-    session = Session(FakeClock())  # type: ignore[arg-type]
+    session = Session(FakeClock())
     session.answer({"do": "open", **SHAPE})
     with pytest.raises(ValueError, match="joined-once has no series 'attend' here; it has latency, eager, host"):
         add(session, "JoinedOnce")
@@ -171,7 +171,7 @@ def test_a_sweep_writes_what_a_session_finds(tmp_path, monkeypatch):
 
 
 def test_requests_that_mean_nothing():
-    session = Session(FakeClock())  # type: ignore[arg-type]
+    session = Session(FakeClock())
     with pytest.raises(ValueError, match="a request is one of open, add, sample, not 'close'"):
         session.answer({"do": "close"})
     with pytest.raises(ValueError, match="no shape is open"):

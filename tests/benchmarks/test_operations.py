@@ -40,7 +40,7 @@ def tiny() -> Iterator[None]:
 
 
 def session(operation: str) -> Session:
-    opened = Session(FakeClock())  # type: ignore[arg-type]
+    opened = Session(FakeClock())
     opened.answer({"do": "open", **OPENED[operation]})
     return opened
 
